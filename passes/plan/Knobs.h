@@ -32,7 +32,7 @@ inline constexpr double worthOfMoving = 0.01;
 /// Of the step: what is too little to count. So much has to be gained by what comes on top of a good plan, and a
 /// transfer that can be later by no more is one that the step waits for.
 inline constexpr double little = 0.002;
-/// How much of one kind comes on top of a good plan: splits beside wide nodes, deferrals.
+/// How much of one kind comes on top of a good plan: splits to host less, splits beside wide nodes, deferrals.
 inline constexpr int mostOnTop = 4;
 
 // Prices of gaps.
@@ -57,8 +57,8 @@ inline constexpr double doubt = 0.5;
 
 // Frames.
 
-/// How many are looked at: groups of each standing for a newcomer, those whose next use is farthest; the last
-/// copies of a lane for one that may get another row.
+/// How many are looked at: groups of each standing for a newcomer, those whose next use is farthest; the largest
+/// buffers for a split that spares hosting; the last copies of a lane for one that may get another row.
 inline constexpr std::size_t mostCandidates = 32;
 
 // The neighbourhood search.
@@ -94,5 +94,7 @@ inline constexpr std::uint64_t rowBytesTried[] = {std::uint64_t{8} << 20, std::u
 inline constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 /// How many of the largest pieces of the usual size the budget holds at least, unless it is small.
 inline constexpr double leastPiecesInBudget = 80;
+/// Of the step: what is idle for less does not go on at another address, to spare others being hosted.
+inline constexpr double leastIdleShare = 0.3;
 
 } // namespace pumpgraph::knobs

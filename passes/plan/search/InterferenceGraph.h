@@ -44,12 +44,11 @@ private:
 /// What has been looked at: words of 64 frames or classes, and classes and pieces one by one.
 class Effort {
 public:
-  explicit Effort(std::uint64_t most) : most_(most) {}
   void spend(std::uint64_t count) { spent_ += count; }
-  bool isSpent() const { return spent_ >= most_; }
+  bool isSpent() const { return spent_ >= most; }
 
 private:
-  std::uint64_t most_;
+  static constexpr std::uint64_t most = 300'000'000; // planning waits about a second for it
   std::uint64_t spent_ = 0;
 };
 

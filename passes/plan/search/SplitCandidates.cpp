@@ -3,11 +3,14 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/Knobs.h"
+#include "passes/plan/search/IdleTimes.h"
+#include "passes/plan/search/WideColouring.h"
 #include "pumpgraph/graph/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace pumpgraph {
@@ -16,6 +19,21 @@ namespace {
 
 /// That are worth a look at a time.
 constexpr std::size_t mostSplits = 8;
+
+/// The idle times of the largest buffers that have some, each buffer's together.
+std::vector<std::vector<Split>> ofLargest(const Description &step, const std::vector<Split> &idle) {
+  std::vector<std::vector<Split>> result;
+  for (const Split &split : idle) {
+    if (result.empty() || result.back().front().buffer != split.buffer)
+      result.emplace_back();
+    result.back().push_back(split);
+  }
+  std::stable_sort(result.begin(), result.end(), [&](const auto &one, const auto &other) {
+    return step.buffers[one.front().buffer].size > step.buffers[other.front().buffer].size;
+  });
+  result.resize(std::min(result.size(), knobs::mostCandidates));
+  return result;
+}
 
 /// A captured node that reaches hosted pages of a buffer.
 struct HostedUse {
@@ -75,17 +93,69 @@ std::vector<bool> reachedByWide(const HostedUse &one, const HostedUse &other,
   return pages;
 }
 
+/// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
+/// next.
+class Sparing {
+public:
+  Sparing(const Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine)
+      : step_(step), frames_(frames), machine_(machine),
+        candidates_(ofLargest(step, idleTimes(step, timeline, knobs::leastIdleShare))) {}
+
+  std::vector<Split> run() {
+    const std::optional<Hosting> without = host({});
+    double leastUs = without ? without->us : 0;
+    for (int round = 0; without && round < knobs::mostOnTop; ++round) {
+      const double enoughUs = (1 - knobs::little) * leastUs;
+      auto best = candidates_.end();
+      for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
+        std::vector<Split> more = chosen_;
+        more.insert(more.end(), candidate->begin(), candidate->end());
+        const std::optional<Hosting> with = host(more);
+        const double us = with ? with->us + doubtUs(with->step, without->step, machine_) : 0;
+        if (with && us < std::min(enoughUs, leastUs)) {
+          leastUs = us;
+          best = candidate;
+        }
+      }
+      if (best == candidates_.end())
+        break;
+      chosen_.insert(chosen_.end(), best->begin(), best->end());
+      candidates_.erase(best);
+    }
+    return std::move(chosen_);
+  }
+
+private:
+  /// A step with what is hosted, and what that costs at its prices.
+  struct Hosting {
+    Description step;
+    double us = 0;
+  };
+
+  /// Nothing if no frames are found, or once too much has been tried.
+  std::optional<Hosting> host(const std::vector<Split> &idle) {
+    Hosting hosting{SplitStep(step_, idle).parts()};
+    const Timeline timeline(hosting.step);
+    const std::optional<WideColouring> colouring = hostForColouring(hosting.step, timeline, frames_, machine_, effort_);
+    if (!colouring)
+      return std::nullopt;
+    hosting.us = colouring->hostingUs;
+    return hosting;
+  }
+
+  const Description &step_;
+  std::uint64_t frames_;
+  const Machine &machine_;
+  std::vector<std::vector<Split>> candidates_; ///< by buffer, those not chosen
+  std::vector<Split> chosen_;
+  Effort effort_; ///< of all colourings
+};
+
 } // namespace
 
-std::vector<bool> canBeSplit(const Description &step) {
-  std::vector<bool> can;
-  for (const Buffer &buffer : step.buffers) {
-    can.push_back(buffer.isPrivate && buffer.isRenamable && !buffer.liveIn && !buffer.liveOut &&
-                  buffer.hosted.empty() && buffer.frames.empty() && buffer.continues == noBuffer);
-    if (buffer.continues != noBuffer)
-      can[buffer.continues] = false;
-  }
-  return can;
+std::vector<Split> splitsToSpareHosting(const Description &step, const Timeline &timeline, std::uint64_t frames,
+                                        const Machine &machine) {
+  return Sparing(step, timeline, frames, machine).run();
 }
 
 std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,

@@ -11,8 +11,10 @@
 
 namespace pumpgraph {
 
-/// By buffer: whether it can be split. What is split already is not split again.
-std::vector<bool> canBeSplit(const Description &step);
+/// What whole buffers may do after long idle times so that less has to be hosted. `timeline` is the step's; `frames`
+/// are those of private buffers.
+std::vector<Split> splitsToSpareHosting(const Description &step, const Timeline &timeline, std::uint64_t frames,
+                                        const Machine &machine);
 
 /// By node: private pages that it touches beyond `frames`. One that touches more is wide.
 std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames);

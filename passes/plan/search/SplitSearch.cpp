@@ -34,14 +34,20 @@ public:
     if (options_.boundary || options_.isQuick || options_.backend != Backend::Virtual ||
         step_.nodes.size() > knobs::mostNodesOfSeveralSearches)
       return std::move(best_);
-    if (hostedBytes(best_.plan) > 0)
-      if (const std::vector<Split> splits = splitsBesideWide(); !splits.empty())
-        take(planWith(splits, room_), splits);
+    if (hostedBytes(best_.plan) > 0) {
+      tryWith(splitsToSpareHosting(step_, timeline_, frames_, options_.machine));
+      tryWith(splitsBesideWide());
+    }
     splitByPrice();
     return std::move(best_);
   }
 
 private:
+  void tryWith(const std::vector<Split> &splits) {
+    if (splits.size() != splits_.size())
+      take(planWith(splits, room_), splits);
+  }
+
   /// Returns whether it is the best plan now.
   bool take(std::optional<FoundPlan> other, const std::vector<Split> &splits) {
     if (!other)
@@ -126,7 +132,7 @@ private:
   /// always the one that gains most, and then the next.
   std::vector<Split> splitsBesideWide() const {
     const std::vector<std::uint64_t> excess = excessPages(timeline_, frames_);
-    std::vector<Split> chosen;
+    std::vector<Split> chosen = splits_;
     if (std::all_of(excess.begin(), excess.end(), [](std::uint64_t pages) { return pages == 0; }))
       return chosen;
     const std::optional<FoundPlan> without = planWith(chosen, quick_);

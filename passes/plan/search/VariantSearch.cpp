@@ -160,10 +160,12 @@ tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline 
   if (!isWide)
     if (std::optional<FoundPlan> planned = plan(nullptr))
       return std::move(*planned);
-  if (!options.boundary)
-    if (const std::optional<WideColouring> wide = hostForColouring(step, timeline, frames, options.machine))
-      if (std::optional<FoundPlan> planned = plan(&*wide))
-        return std::move(*planned);
+  if (!options.boundary) {
+    Effort effort;
+    const std::optional<WideColouring> wide = hostForColouring(step, timeline, frames, options.machine, effort);
+    if (std::optional<FoundPlan> planned = wide ? plan(&*wide) : std::nullopt)
+      return std::move(*planned);
+  }
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
     hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
     if (std::optional<FoundPlan> planned = plan(nullptr))

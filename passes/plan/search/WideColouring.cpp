@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/WideColouring.h"
 
+#include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/search/InterferenceGraph.h"
 #include "pumpgraph/graph/Ranges.h"
@@ -16,9 +17,6 @@ namespace {
 /// Of a piece in a limit when what is hosted is chosen anew, and of a class when colouring begins anew: memory is
 /// allocated, and queues and lists are gone through.
 constexpr std::uint64_t effortOfMember = 32;
-
-/// Words and classes looked at, after which there is no colouring: about a second.
-constexpr std::uint64_t mostColouringEffort = 300'000'000;
 
 /// By buffer, then page.
 using PageFlags = std::vector<std::vector<bool>>;
@@ -183,7 +181,7 @@ private:
   }
 
   WideColouring result(const Description &step, const PageFlags &isHosted, const GreedyColouring &colouring) const {
-    WideColouring result{{}, noPages(step)};
+    WideColouring result{{}, noPages(step), 0};
     for (BufferIndex b = 0; b < step.buffers.size(); ++b)
       result.frames.emplace_back(step.pageCount(b), noFrame);
     for (std::size_t one = 0; one < graph_.size(); ++one) {
@@ -214,16 +212,30 @@ private:
   int promotions_ = 0;
 };
 
+/// What is hosted, at its prices.
+double hostingUs(const Description &step, const Timeline &timeline, const HostingPrices &prices) {
+  const PageFlags isHosted = hostedPages(step);
+  double us = 0;
+  for (const PieceIndex index : indicesOf(timeline.pieces())) {
+    const Piece &piece = timeline.piece(index);
+    const auto begin = isHosted[piece.buffer].begin() + piece.firstPage;
+    us += prices.pages[index].aloneUs * static_cast<double>(std::count(begin, begin + piece.pageCount, true));
+  }
+  return us;
+}
+
 } // namespace
 
 std::optional<WideColouring> hostForColouring(Description &step, const Timeline &timeline, std::uint64_t frames,
-                                              const Machine &machine) {
-  Effort effort(mostColouringEffort);
+                                              const Machine &machine, Effort &effort) {
   const InterferenceGraph classes(timeline, effort);
   if (classes.isTooLarge())
     return std::nullopt;
   const HostingPrices prices = hostingPrices(timeline, frames, machine);
-  return WideColourer(timeline, frames, prices, classes, effort).run(step);
+  std::optional<WideColouring> colouring = WideColourer(timeline, frames, prices, classes, effort).run(step);
+  if (colouring)
+    colouring->hostingUs = hostingUs(step, timeline, prices);
+  return colouring;
 }
 
 } // namespace pumpgraph

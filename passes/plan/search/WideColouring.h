@@ -5,6 +5,7 @@
 #pragma once
 
 #include "passes/plan/price/HostedPages.h"
+#include "passes/plan/search/InterferenceGraph.h"
 
 #include <cstdint>
 #include <optional>
@@ -18,13 +19,14 @@ using PageFrames = std::vector<std::vector<std::int32_t>>;
 struct WideColouring {
   PageFrames frames;
   std::vector<std::vector<bool>> isTight; ///< by buffer, then page: of a node or clique that wanted more than there are
+  double hostingUs = 0;                   ///< what is hosted, at its prices
 };
 
 /// Sets `hosted` as hostExcess() does, and then for other pieces too that find no frames, until all other pages have
 /// some, such that no two that a node uses together share one. `timeline` is that of the step without hosted pages; no
 /// buffer has frames already. Nothing if operands of copies are in the way, the pieces are of too many classes, or it
-/// takes too long.
+/// effort is spent.
 std::optional<WideColouring> hostForColouring(Description &step, const Timeline &timeline, std::uint64_t frames,
-                                              const Machine &machine);
+                                              const Machine &machine, Effort &effort);
 
 } // namespace pumpgraph

@@ -3,11 +3,11 @@
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/plan/search/IdleTimes.h"
 #include "test/unit/check/Mutate.h"
 #include "test/unit/check/RandomGraph.h"
 #include "test/unit/check/RandomRepetitions.h"
 #include "test/unit/check/SimplePlan.h"
-#include "test/unit/plan/SplitsAtUses.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -153,7 +153,7 @@ std::optional<Description> plannersPlanFor(const Description &captured, std::uin
 
 /// The same where every other buffer that can goes on at another address whenever it is idle.
 std::optional<Description> renamingPlanFor(const Description &captured, std::uint64_t seed) {
-  std::vector<Split> idle = test::splitsAtUses(captured);
+  std::vector<Split> idle = idleTimes(captured, Timeline(captured), 0);
   std::erase_if(idle, [&](const Split &split) { return (split.buffer + seed) % 2 == 0; });
   return idle.empty() ? std::nullopt : plannersPlanFor(SplitStep(captured, idle).parts(), seed);
 }

@@ -11,12 +11,12 @@
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
 #include "passes/plan/allocate/PresentBuffers.h"
+#include "passes/plan/search/IdleTimes.h"
 #include "pumpgraph/graph/HostedChains.h"
 #include "test/unit/check/Colouring.h"
 #include "test/unit/check/Interpreter.h"
 #include "test/unit/check/Random.h"
 #include "test/unit/check/RandomGraph.h"
-#include "test/unit/plan/SplitsAtUses.h"
 
 #include <fmt/format.h>
 
@@ -203,7 +203,7 @@ private:
     const std::uint64_t tenths = isTight(captured, setting) ? 8 : 3;
     if (mix(setting.seed, 3) % 10 >= tenths || frames == 0 || frames >= totalPages(captured))
       return captured;
-    std::vector<Split> idle = test::splitsAtUses(captured);
+    std::vector<Split> idle = idleTimes(captured, Timeline(captured), 0);
     std::erase_if(idle, [&](const Split &split) { return mix(mix(setting.seed, split.buffer), split.until) % 2 == 0; });
     return SplitStep(captured, idle).parts();
   }

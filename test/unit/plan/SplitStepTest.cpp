@@ -255,26 +255,5 @@ TEST(PlanResidency, WhatLeavesComesBackElsewhere) {
   EXPECT_EQ(planned->stats.downBytes + 4 * smallPage, without->stats.downBytes);
 }
 
-TEST(PlanResidency, LeavesBuffersWhereTheyAreIfAllFitsAndOnManagedMemory) {
-  const SmallStep small = gradientOfAWeight();
-  PlanOptions options;
-  options.machine = smallMachine();
-  EXPECT_EQ(planResidency(small.step, options).value().description.buffers.size(), small.step.buffers.size());
-  options.budgetBytes = 8 * smallPage;
-  options.backend = Backend::Managed;
-  EXPECT_EQ(planResidency(small.step, options).value().description.buffers.size(), small.step.buffers.size());
-}
-
-TEST(CanBeSplit, RenamableLocalsThatDoNotContinueYet) {
-  SmallStep small;
-  const BufferIndex fixed = small.local("fixed", 1), local = small.local("local", 1), live = small.live("live", 1);
-  small.kernel("first", 10, {small.write(fixed), small.write(local), small.update(live)});
-  small.kernel("last", 10, {small.read(fixed), small.read(local)});
-  small.step.buffers[local].isRenamable = small.step.buffers[live].isRenamable = true;
-  EXPECT_EQ(canBeSplit(small.step), (std::vector<bool>{false, true, false}));
-  const Description split = SplitStep(small.step, {{local, 1, {pages(0, 1)}}}).parts();
-  EXPECT_EQ(canBeSplit(split), (std::vector<bool>{false, false, false, false}));
-}
-
 } // namespace
 } // namespace pumpgraph

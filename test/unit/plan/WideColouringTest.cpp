@@ -29,7 +29,8 @@ using test::SmallStep;
 std::int64_t hostedPages(const SmallStep &small, std::uint64_t frames) {
   Description step = small.step;
   const Timeline timeline(step);
-  const std::optional<WideColouring> colouring = hostForColouring(step, timeline, frames, smallMachine());
+  Effort effort;
+  const std::optional<WideColouring> colouring = hostForColouring(step, timeline, frames, smallMachine(), effort);
   if (!colouring)
     return -1;
   for (const Node &node : step.nodes) {
@@ -115,7 +116,9 @@ TEST(HostForColouring, GivesUpAfterItsEffort) {
     small.kernel("k", 1, {small.mayUse(any()), small.mayUse(any()), small.mayUse(any())});
   const Timeline timeline(small.step);
   const std::clock_t begin = std::clock();
-  EXPECT_FALSE(hostForColouring(small.step, timeline, 6, smallMachine()));
+  Effort effort;
+  EXPECT_FALSE(hostForColouring(small.step, timeline, 6, smallMachine(), effort));
+  EXPECT_TRUE(effort.isSpent());
   std::printf("gave up after %.2f s of processor time\n", static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
 }
 
