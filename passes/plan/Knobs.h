@@ -50,7 +50,7 @@ inline constexpr std::size_t roundsByPrice = 3;
 
 // Prices of hosted pages.
 
-/// Of the time that copies would have taken: they might have run beside other nodes, as hosted accesses never do.
+/// Of the time of copies that hosting saves: they might have run beside other nodes, as hosted accesses never do.
 inline constexpr double worthOfMove = 0.5;
 /// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
 inline constexpr double doubt = 0.5;

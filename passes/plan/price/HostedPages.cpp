@@ -53,7 +53,9 @@ public:
     double accessUs = 0;
     for (const Use &use : timeline_.usesOf(piece))
       accessUs += use.slowdown * linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
-    const double us = std::max(0.0, accessUs - knobs::worthOfMove * movesUs(piece));
+    // Where accesses cost the same, fewer pages are better.
+    const double us =
+        std::max(0.0, accessUs - knobs::worthOfMove * movesUs(piece)) + knobs::worthOfMove * copyUs({bytes, 0});
     const double pages = timeline_.piece(piece).pageCount;
     return {us / pages, (us - accessUs) / pages};
   }
