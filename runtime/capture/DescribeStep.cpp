@@ -129,6 +129,8 @@ AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const L
     const LiftedNode &node = captured.nodes[position];
     declared_.emplace_back(heap, declarations, node.handle);
     addReach(declarations, node.handle, reached_[position]);
+    if (node.launches.empty()) // of copies and fills all is known, and events touch nothing
+      reached_[position] = {};
     for (const KernelLaunch &launch : node.launches) {
       ++launches_;
       if (!tables)
@@ -466,7 +468,14 @@ private:
 
   /// Why nobody knows the operands of a node that finds them by addresses in memory; empty: they are known.
   std::string hiddenOperandsOf(std::size_t node) const {
-    if (graph_.nodes[node].name.find("ncclDevKernel") == std::string::npos)
+    const auto launches = [&](std::string_view name) {
+      const std::vector<KernelLaunch> &all = graph_.nodes[node].launches;
+      return std::any_of(all.begin(), all.end(),
+                         [&](const KernelLaunch &launch) { return launch.kernel.find(name) != std::string::npos; });
+    };
+    if (launches("ncclSym"))
+      return "other ranks access its operands at any time, for they are registered with NCCL";
+    if (!launches("ncclDevKernel") && !launches("ncclKernel"))
       return {};
     const ReachedMembers &reach = finder_.reached(node);
     return reach.members.empty()
@@ -634,7 +643,7 @@ bool isFollowed(const CapturedStep &step, const Heap &heap, std::uint64_t at, co
     return false;
   const Block &block = heap.block(holder->block);
   const Allocation &member = block.members[holder->member];
-  if (member.bornIn != heap.capture() || member.live)
+  if (member.bornIn != heap.capture() || member.live || member.kept || member.graph != 0)
     return false;
   const Range word{at - block.address, sizeof(std::uint64_t)};
   const auto reads = [&](const Node &node) {

@@ -26,40 +26,38 @@ std::span<const std::uint64_t> wordsOf(const PinnedPool &staging, std::uint64_t 
 
 } // namespace
 
-std::vector<std::size_t> PointerScan::scanWords(std::span<const std::uint64_t> words, BlockId holder,
-                                                std::uint64_t address, std::set<BlockId> &pointedAt) const {
-  std::vector<std::size_t> found;
+PointerScan::Words PointerScan::scanWords(std::span<const std::uint64_t> words, BlockId holder,
+                                          std::uint64_t address) const {
+  Words found;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!heap_.addresses().contains(words[i])) // nearly always
       continue;
     const std::optional<Hit> hit = heap_.find(words[i]);
     const std::uint64_t at = address + i * sizeof(std::uint64_t);
-    if (!hit || (address != 0 && isNothing(at, *hit, holder)))
+    if (!hit || (address != 0 && !heap_.holdsValue(at, sizeof(std::uint64_t)))) // of nothing, or in no value
       continue;
-    pointedAt.insert(hit->block);
+    if (address != 0 && isFollowed_ && hit->block != holder && isFollowed_(at, *hit)) {
+      found.followed.emplace(*heap_.blockAround(at), hit->block);
+      continue;
+    }
+    found.pointedAt.insert(hit->block);
     if (hit->block != holder)
-      found.push_back(i);
+      found.positions.push_back(i);
   }
   return found;
 }
 
-bool PointerScan::isNothing(std::uint64_t at, const Hit &target, BlockId holder) const {
-  return !heap_.holdsValue(at, sizeof(std::uint64_t)) ||
-         (isFollowed_ && target.block != holder && isFollowed_(at, target));
-}
-
-std::vector<std::size_t> PointerScan::scanInParallel(std::span<const std::uint64_t> words, BlockId holder,
-                                                     std::uint64_t address, std::set<BlockId> &pointedAt) const {
+PointerScan::Words PointerScan::scanInParallel(std::span<const std::uint64_t> words, BlockId holder,
+                                               std::uint64_t address) const {
   constexpr std::size_t leastPerThread = std::size_t{1} << 17;
   const std::size_t threads = std::clamp<std::size_t>(words.size() / leastPerThread, 1,
                                                       std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
   const std::size_t share = (words.size() + threads - 1) / threads;
-  std::vector<std::vector<std::size_t>> found(threads);
-  std::vector<std::set<BlockId>> blocks(threads);
+  std::vector<Words> parts(threads);
   const auto scanShare = [&](std::size_t thread) {
     const std::size_t begin = std::min(thread * share, words.size());
-    found[thread] = scanWords(words.subspan(begin, std::min(share, words.size() - begin)), holder,
-                              address == 0 ? 0 : address + begin * sizeof(std::uint64_t), blocks[thread]);
+    parts[thread] = scanWords(words.subspan(begin, std::min(share, words.size() - begin)), holder,
+                              address == 0 ? 0 : address + begin * sizeof(std::uint64_t));
   };
   std::vector<std::thread> workers;
   for (std::size_t thread = 1; thread < threads; ++thread)
@@ -67,13 +65,23 @@ std::vector<std::size_t> PointerScan::scanInParallel(std::span<const std::uint64
   scanShare(0);
   for (std::thread &worker : workers)
     worker.join();
-  std::vector<std::size_t> all;
+  Words all;
   for (std::size_t thread = 0; thread < threads; ++thread) {
-    for (const std::size_t position : found[thread])
-      all.push_back(thread * share + position);
-    pointedAt.insert(blocks[thread].begin(), blocks[thread].end());
+    for (const std::size_t position : parts[thread].positions)
+      all.positions.push_back(thread * share + position);
+    all.pointedAt.merge(parts[thread].pointedAt);
+    all.followed.merge(parts[thread].followed);
   }
   return all;
+}
+
+void addReachedFrom(const std::set<std::pair<BlockId, BlockId>> &followed, std::set<BlockId> &staying) {
+  for (bool changes = true; changes;) {
+    changes = false;
+    for (const auto &[holder, target] : followed)
+      if (staying.contains(holder))
+        changes |= staying.insert(target).second;
+  }
 }
 
 PointerScan::PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream,
@@ -82,12 +90,12 @@ PointerScan::PointerScan(const Driver &driver, const Heap &heap, const PinnedPoo
 
 std::vector<std::size_t> PointerScan::scanStaged(std::uint64_t bytes, BlockId holder, std::uint64_t address) {
   found_.scannedBytes += bytes;
-  std::set<BlockId> pointedAt;
-  std::vector<std::size_t> words = scanInParallel(wordsOf(staging_, bytes), holder, address, pointedAt);
-  if (pointedAt.erase(holder) != 0)
+  Words words = scanInParallel(wordsOf(staging_, bytes), holder, address);
+  if (words.pointedAt.erase(holder) != 0)
     found_.pointAtSelf.insert(holder);
-  found_.pointedAt.merge(pointedAt);
-  return words;
+  found_.pointedAt.merge(words.pointedAt);
+  found_.followed.merge(words.followed);
+  return words.positions;
 }
 
 Status PointerScan::scanBlock(BlockId id) {

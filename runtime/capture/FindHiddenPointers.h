@@ -11,18 +11,25 @@
 #include <map>
 #include <set>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace pumpgraph::runtime {
 
 struct HiddenPointers {
-  std::set<BlockId> pointedAt;    ///< named by tables: has to stay in place
-  std::set<BlockId> pointAtSelf;  ///< holds addresses of its own: can leave the device, but not for another address
+  std::set<BlockId> pointedAt;   ///< named by tables: has to stay in place
+  std::set<BlockId> pointAtSelf; ///< holds addresses of its own: can leave the device, but not for another address
+  /// Holders, and the blocks whose addresses leave them where they may move while nothing names the holder.
+  std::set<std::pair<BlockId, BlockId>> followed;
   std::vector<std::string> notes; ///< one for each table, and for each unreadable block
   std::uint64_t scannedBytes = 0;
 };
 
 /// Whether an address, found in memory at `at`, need not keep its target in place. Asked by several threads at once.
 using IsFollowed = std::function<bool(std::uint64_t at, const Hit &target)>;
+
+/// Adds the targets of holders that are among `staying`: who follows an address to the holder goes on from there.
+void addReachedFrom(const std::set<std::pair<BlockId, BlockId>> &followed, std::set<BlockId> &staying);
 
 /// Scans memory for addresses, block by block. `staging` is the buffer that contents are copied through.
 class PointerScan {
@@ -38,16 +45,18 @@ public:
   HiddenPointers take();
 
 private:
-  /// `address`: where it is on the device, or will be; 0: elsewhere. Returns the positions of words that point at
-  /// other blocks.
+  /// Of some words.
+  struct Words {
+    std::vector<std::size_t> positions; ///< of those that keep other blocks in place
+    std::set<BlockId> pointedAt;
+    std::set<std::pair<BlockId, BlockId>> followed;
+  };
+  /// `address`: where it is on the device, or will be; 0: elsewhere. Returns the positions of words that keep other
+  /// blocks in place.
   std::vector<std::size_t> scanStaged(std::uint64_t bytes, BlockId holder, std::uint64_t address);
-  std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, BlockId holder, std::uint64_t address,
-                                     std::set<BlockId> &pointedAt) const;
-  /// Whether an address found at `at` keeps nothing in place: no value is there, or it is followed.
-  bool isNothing(std::uint64_t at, const Hit &target, BlockId holder) const;
+  Words scanWords(std::span<const std::uint64_t> words, BlockId holder, std::uint64_t address) const;
   /// scanWords() by several threads: one reads slower than the link delivers.
-  std::vector<std::size_t> scanInParallel(std::span<const std::uint64_t> words, BlockId holder, std::uint64_t address,
-                                          std::set<BlockId> &pointedAt) const;
+  Words scanInParallel(std::span<const std::uint64_t> words, BlockId holder, std::uint64_t address) const;
 
   const Driver &driver_;
   const Heap &heap_;

@@ -112,7 +112,7 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
       node.arithmetic = {arithmetic->second.group | rehearsedGroup, arithmetic->second.us};
     for (const TouchedSpan &span : lifted.spans) {
       const std::optional<Hit> hit = heap.find(span.address);
-      node.spans.push_back(hit ? Span{{hit->block, hit->member}, hit->offset, own.contains(*hit)} : Span{});
+      node.spans.push_back(hit ? Span{Member(hit->block, hit->member), hit->offset} : Span{});
     }
     const auto addReach = [&](const std::vector<CUdeviceptr> &pointers, bool isWritten) {
       for (const CUdeviceptr pointer : pointers)
@@ -126,11 +126,11 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     const DeclaredAccesses declared(heap, declarations, lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);
-      node.words.emplace(placeOf(word),
-                         Word{word.value, hit ? hit->offset : 0, hit ? Member(hit->block, hit->member) : Member(),
-                              hit && own.contains(*hit), hit && declared.isRead(*hit), hit && declared.isAside(*hit),
-                              hit && declared.isNotWritten(*hit, own),
-                              hit ? heap.block(hit->block).members[hit->member].name : ""});
+      node.words.emplace(placeOf(word), Word{word.value, hit ? hit->offset : 0,
+                                             hit ? std::optional(Member(hit->block, hit->member)) : std::nullopt,
+                                             hit && own.contains(*hit), hit && declared.isRead(*hit),
+                                             hit && declared.isAside(*hit), hit && declared.isNotWritten(*hit, own),
+                                             hit ? heap.block(hit->block).members[hit->member].name : ""});
     }
   }
 }
@@ -283,9 +283,9 @@ bool Rehearsal::isDeclaredAside(std::size_t node, const PointerWord &word) const
 std::vector<ReachedMembers> Rehearsal::reaches(const LiftedGraph &graph, const Heap &heap) const {
   std::map<Member, std::set<Member>> now; // by allocation of the first capture
   const auto add = [&](const auto &before, std::uint64_t address) {
-    const std::optional<Hit> hit = before.leadsToOurs ? heap.find(address) : std::nullopt;
+    const std::optional<Hit> hit = before.target ? heap.find(address) : std::nullopt;
     if (hit && hit->offset == before.offset)
-      now[before.target].emplace(hit->block, hit->member);
+      now[*before.target].emplace(hit->block, hit->member);
   };
   for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
     for (const PointerWord &word : graph.nodes[node].words)
@@ -299,11 +299,9 @@ std::vector<ReachedMembers> Rehearsal::reaches(const LiftedGraph &graph, const H
   for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
     ReachedMembers &reach = reaches[node];
     for (const Reached &reached : nodes_[node].reach) {
-      std::set<Member> members;
-      if (reached.isOurs)
-        members = now[reached.target];
-      else if (const std::optional<Hit> hit = heap.find(reached.address))
-        members = {{hit->block, hit->member}};
+      std::set<Member> members = now[reached.target];
+      if (const std::optional<Hit> hit = reached.isOurs ? std::nullopt : heap.find(reached.address))
+        members.emplace(hit->block, hit->member);
       reach.isWhole = reach.isWhole && !members.empty();
       for (const Member &member : members)
         reach.members.push_back({member, reached.isWritten});

@@ -119,7 +119,7 @@ public:
   bool isDeclaredAside(std::size_t node, const PointerWord &word) const;
   /// By node of `graph`, the second capture, which matches: what it reaches by addresses in memory there. An allocation
   /// of the first capture is all those of the second one that stand where it stood, in parameters, copies or fills;
-  /// none if it stood nowhere.
+  /// none if it stood nowhere. One that was there before is itself, too.
   std::vector<ReachedMembers> reaches(const LiftedGraph &graph, const Heap &heap) const;
   /// The name of the allocation behind this parameter; empty if it has none.
   const std::string &nameOf(std::size_t node, const PointerWord &word) const;
@@ -132,7 +132,7 @@ private:
   struct Word {
     std::uint64_t value = 0;
     std::int64_t offset = 0; ///< from the start of its target
-    Member target;
+    std::optional<Member> target;
     bool leadsToOurs = false; ///< to an allocation of the rehearsal
     bool isDeclaredRead = false;
     bool isDeclaredAside = false;
@@ -141,9 +141,8 @@ private:
   };
   /// Where a copy or fill begins.
   struct Span {
-    Member target;
+    std::optional<Member> target;
     std::int64_t offset = 0;
-    bool leadsToOurs = false;
   };
   struct Reached {
     std::uint64_t address = 0;

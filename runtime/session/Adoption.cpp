@@ -136,6 +136,7 @@ Status Adoption::describe() {
   if (!hidden)
     return tl::unexpected<Error>(hidden.error());
   staying_ = std::move(hidden->pointedAt);
+  followed_ = std::move(hidden->followed);
   for (BufferIndex buffer = 0; buffer < asDeclared.blocks.size(); ++buffer) {
     if (isPrivateElsewhere(asDeclared.blocks[buffer]))
       continue;
@@ -145,6 +146,7 @@ Status Adoption::describe() {
           fmt::format("another step of the session uses \"{}\", which therefore stays on the device",
                       asDeclared.description.buffers[buffer].name));
   }
+  addReachedFrom(followed_, staying_);
   CapturedStep &captured = step_->captured;
   captured = staying_.empty() ? asDeclared : describeStep(step_->graph.lifted, heap_, *finder_, staying_);
   if (!captured.conflict.empty())
@@ -185,6 +187,8 @@ Status Adoption::calibrate() {
   std::vector<std::string> notes = std::move(captured.notes);
   notes.insert(notes.end(), hidden->notes.begin(), hidden->notes.end());
   staying_.merge(hidden->pointedAt);
+  followed_.merge(hidden->followed);
+  addReachedFrom(followed_, staying_);
   captured = describeStep(step_->graph.lifted, heap_, *finder_, staying_, hidden->pointAtSelf);
   captured.description.name = options_.name;
   captured.notes = std::move(notes);

@@ -107,9 +107,10 @@ private:
   std::unique_ptr<GraphEditor> fills_; ///< what became of the graph's memset nodes, for good if all goes well
   std::unique_ptr<StepState> step_;
   std::optional<AccessFinder> finder_;
-  std::vector<BlockId> stoodIn_;  ///< blocks that had stand-ins
-  std::set<BlockId> staying_;     ///< blocks that are never private
-  bool nodesAreTimed_ = false;    ///< on the device, before a plan for managed memory was made
+  std::vector<BlockId> stoodIn_;                   ///< blocks that had stand-ins
+  std::set<BlockId> staying_;                      ///< blocks that are never private
+  std::set<std::pair<BlockId, BlockId>> followed_; ///< see HiddenPointers
+  bool nodesAreTimed_ = false;                     ///< on the device, before a plan for managed memory was made
   bool accessesAreKnown_ = false; ///< also those that no parameter shows, as far as a run of the step can tell
   std::optional<PlannedTogether> together_; ///< the others, if they are planned again
   std::optional<CompiledPlan> ownPlan_;     ///< made to see whether a shared boundary costs too much, which it did

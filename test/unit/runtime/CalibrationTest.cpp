@@ -160,6 +160,37 @@ TEST_F(CalibrationTest, reachedMemoryMayMove) {
   EXPECT_LE(fake_.deviceFrames(), budgetPages + 1);
 }
 
+// Whoever comes to the table by another table goes on to its targets, and says nothing of them.
+TEST_F(CalibrationTest, memoryBehindATableThatAnotherTableNamesStays) {
+  static FakeKernel loadTwice{"load_twice", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                                *argument<Word *>(arguments, 1) = ***argument<Word ***>(arguments, 0);
+                              }};
+  declares_ = true;
+  graph_ = fake_.createGraph();
+  ASSERT_TRUE(session_->captureBegin());
+  void *outer = allocate(64, "outer"), *table = allocate(2 * pageBytes, "table"),
+       *hidden = allocate(4 * pageBytes, "hidden");
+  fill(hidden, 0, 4 * pageBytes);
+  reach(nullptr);
+  kernel(storeAddress(), {bytesOf(table), bytesOf(hidden), bytesOf(Word{0})});
+  kernel(storeThrough(), {bytesOf(table), bytesOf(secret)});
+  reach(hidden);
+  kernel(storeAddress(), {bytesOf(outer), bytesOf(nullptr), bytesOf(table)});
+  void *filler = allocate(6 * pageBytes, "filler");
+  fill(filler, 9, 6 * pageBytes);
+  kernel(loadTwice, {bytesOf(outer), bytesOf(result_)});
+  reach(nullptr);
+  for (void *pointer : {outer, table, hidden, filler})
+    EXPECT_TRUE(session_->free(pointer, nullptr));
+  ASSERT_TRUE(session_->captureEnd());
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  EXPECT_FALSE(isPrivate(step, "table"));
+  EXPECT_FALSE(isPrivate(step, "hidden"));
+  ASSERT_TRUE(step->replay(nullptr));
+  EXPECT_EQ(*static_cast<Word *>(result_), secret);
+}
+
 // The declarations of a rehearsal hold for the allocations that stand in their places in the second capture.
 TEST_F(CalibrationTest, reachedMemoryOfARehearsal) {
   declares_ = true;
