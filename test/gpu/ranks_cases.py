@@ -451,7 +451,7 @@ def deviation(mine, theirs):
 def why_losses_differ():
     """Shows where values part from eager ones: with and without DDP, planned or not, with a fixed order of sums or
     without. With a fixed order all must be equal."""
-    install("400MiB")
+    install("900MiB")
     wraps = {"no DDP": lambda model: model, "DDP": ddp, "views": lambda model: ddp(model, gradient_as_bucket_view=True)}
     failed = []
     for is_fixed, kinds in ((False, ("no DDP", "DDP")), (True, ("DDP", "views"))):
@@ -473,41 +473,42 @@ def why_losses_differ():
     check(not failed, f"losses differ although sums have a fixed order: {failed}")
 
 
-def no_sync_accumulates():
-    """Three calls without and one with an update, of four batches: the losses of the plain loop."""
-    install("320MiB")
+def no_sync_inside_the_step():
+    """Four batches to an update, the gradients of which meet once: the losses of the plain loop. Around calls it is
+    refused."""
+    install("400MiB")
     training.make_deterministic()
-    options = {"broadcast_buffers": False}
+    batches = [torch.randn(8, 256, WIDTH, device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
+               for seed in range(4)]
 
     def losses(decorate, **more):
-        small = Small(lambda model: ddp(model, **options, **more))
-        batches = [torch.randn(8, 256, WIDTH, device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
-                   for seed in range(4)]
+        small = Small(lambda model: ddp(model, broadcast_buffers=False, **more))
 
         @decorate
-        def step(x, updates):
-            loss = small.loss(x)
-            loss.backward()
-            if updates:
-                small.optimizer.step()
-                small.optimizer.zero_grad(set_to_none=True)
-            return loss.detach()
+        def step():
+            total = 0
+            for index, batch in enumerate(batches):
+                with contextlib.nullcontext() if index == 3 else small.model.no_sync():
+                    loss = small.loss(batch)
+                    loss.backward()
+                    total = total + loss.detach()
+            small.optimizer.step()
+            small.optimizer.zero_grad(set_to_none=True)
+            return total
 
-        found = []
-        for call in range(4 * (WARM_UP + 6)):
-            updates = call % 4 == 3
-            with contextlib.nullcontext() if updates else small.model.no_sync():
-                found.append(step(batches[call % 4], updates).item())
-        return found, step
+        return small, step, [step().item() for _ in range(WARM_UP + 6)]
 
     for views in (False, True):
-        expected, _ = losses(lambda step: step, gradient_as_bucket_view=views)
-        found, step = losses(pumpgraph.graphed, gradient_as_bucket_view=views)
+        _, _, expected = losses(lambda step: step, gradient_as_bucket_view=views)
+        small, step, found = losses(pumpgraph.graphed, gradient_as_bucket_view=views)
         unequal = [index for index, (a, b) in enumerate(zip(found, expected)) if a != b]
         say(f"views {views}: {len(step.signatures())} graphs, {len(unequal)} of {len(expected)} losses differ, from "
-            f"{unequal[:1]} on; {step.signatures()}")
+            f"{unequal[:1]} on: {found[:3]}, {expected[:3]}")
         check(not unequal, f"losses differ from call {unequal[:1]} on")
+        with small.model.no_sync():
+            raises(UnsupportedError, "inside no_sync", pumpgraph.graphed(small.step, on_unsupported="raise"))
         step.reset()
+        del small, step
         gc.collect()
 
 
@@ -523,6 +524,27 @@ def ddp_on_the_default_stream():
     except UnsupportedError as error:
         say(f"refused: {error}")
         check("made on the default stream" in str(error), "the refusal does not name the stream")
+
+
+def evaluation_of_shards():
+    """Eager forward passes between replays, which keep whole parameters: each sees today's weights."""
+    install("400MiB")
+    training.make_deterministic()
+    from torch.distributed.fsdp import fully_shard
+
+    def figures(decorate):
+        small = Small(fully_shard)
+        step, found = decorate(small.step), []
+        for _ in range(6):
+            step()
+            with torch.no_grad():
+                found.append(small.loss(small.x).item())
+        return found
+
+    expected, found = figures(lambda step: step), figures(pumpgraph.graphed)
+    check(len(set(expected)) == len(expected), f"the weights do not change: {expected}")
+    check(found == expected, f"{found} instead of {expected}")
+    say(f"6 evaluations between calls are equal, the last {found[-1]:.6f}")
 
 
 def sharded_gradients_that_stay():
@@ -690,11 +712,12 @@ CASES = [
     ddp_losses,
     ddp_views_losses,
     ddp_small_buckets_losses,
-    no_sync_accumulates,
+    no_sync_inside_the_step,
     ddp_on_the_default_stream,
     fsdp_losses,
     fsdp_keeping_losses,
     fsdp_mixed_losses,
+    evaluation_of_shards,
     sharded_gradients_that_stay,
     checkpoints,
     refusals,

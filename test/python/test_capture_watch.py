@@ -27,11 +27,14 @@ class Watch(TorchTest):
         self.errors = io.StringIO()
 
     def wait_for_ever(self, watch):
-        with contextlib.redirect_stderr(self.errors), watch.during("the rehearsal"):
+        def step():
             watch.calls("torch.distributed's allreduce_")
             start = time.perf_counter()
             while time.perf_counter() - start < AT_MOST:
                 time.sleep(0.001)
+
+        with contextlib.redirect_stderr(self.errors), watch.during("the rehearsal"):
+            watch.ended_inside(step)()
 
     def test_a_capture_that_takes_too_long_is_an_error_that_says_where(self):
         with self.assertRaisesRegex(CaptureTimeout, "\"train\" is being captured for over 0.01 s in the rehearsal, "
@@ -48,10 +51,19 @@ class Watch(TorchTest):
 
         # As if C++ did not come back: the exception is not sent.
         with mock.patch.object(capture_watch.ctypes.pythonapi, "PyThreadState_SetAsyncExc", lambda *_to: 0):
-            with contextlib.redirect_stderr(self.errors), \
-                    CaptureWatch("train", 0.01, grace=0.01, end_process=ended.set).during("the capture"):
-                self.assertTrue(ended.wait(AT_MOST))
+            watch = CaptureWatch("train", 0.01, grace=0.01, end_process=ended.set)
+            with contextlib.redirect_stderr(self.errors), self.assertRaises(CaptureTimeout), watch.during("a phase"):
+                watch.ended_inside(lambda: self.assertTrue(ended.wait(AT_MOST)))()
         self.assertIn("the process ends", self.errors.getvalue())
+
+    def test_work_around_the_step_is_not_ended(self):
+        """An exception there would leave the session in the midst of a capture."""
+        watch = CaptureWatch("train", 0.001, AT_MOST)
+        with contextlib.redirect_stderr(self.errors), watch.during("the capture"):
+            time.sleep(0.02)
+            watch.ended_inside(lambda: None)()
+            time.sleep(0.02)
+        self.assertEqual(threading.active_count(), 1)
 
     def test_one_that_ends_in_time_is_none(self):
         watch = CaptureWatch("train", 1000.0)

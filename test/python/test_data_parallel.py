@@ -93,48 +93,36 @@ class Ddps(DdpTest):
             pumpgraph.capture(lambda: self.ddp(self.x()), private=[self.ddp])
         pumpgraph.capture(lambda: self.ddp(self.x()), private=[self.ddp], warmup=DDP_WARM_UP)
 
-    def test_calls_that_do_not_synchronize_wait_for_those_that_do(self):
-        """Until DDP has made its buckets anew, which moves gradients that are views of them."""
-        step = self.step(warmup=1)
-        self.ddp.require_backward_grad_sync = False
-        for _ in range(DDP_WARM_UP + 1):
-            step(self.x())
-        self.assertEqual(self.replays(), [])
-        self.ddp.require_backward_grad_sync = True
-        for _ in range(DDP_WARM_UP + 1):
-            step(self.x())
-        self.assertEqual(self.replays(), ["torch: replay 2"])
-        self.ddp.require_backward_grad_sync = False
-        step(self.x())
-        self.assertEqual(self.replays(), ["torch: replay 4"])
-
-    def test_a_capture_does_not_wait_for_buckets(self):
-        self.ddp.require_backward_grad_sync = False
-        with self.assertRaisesRegex(UnsupportedError, "capture the step that synchronizes first"):
-            pumpgraph.capture(lambda: self.ddp(self.x()), private=[self.ddp])
-
-    def test_no_sync_is_a_kind_of_call_of_its_own(self):
-        step = self.step(warmup=1)
+    def test_calls_under_no_sync_are_refused(self):
+        step = self.step(warmup=1, on_unsupported="raise")
         for _ in range(DDP_WARM_UP + 1):
             step(self.x())
         self.assertEqual(self.replays(), ["torch: replay 2"])
         self.ddp.require_backward_grad_sync = False  # as in no_sync()
-        step(self.x())
-        self.assertEqual(self.replays(), [])
-        step(self.x())
-        self.assertEqual(self.replays(), ["torch: replay 4"])
+        with self.assertRaisesRegex(UnsupportedError, "inside no_sync.*put all batches of an update into one step"):
+            step(self.x())
         self.ddp.require_backward_grad_sync = True
         step(self.x())
         self.assertEqual(self.replays(), ["torch: replay 2"])
-        self.assertEqual([text.endswith("no_sync") for text in step.signatures()], [False, True])
 
-    def test_no_sync_with_buffers(self):
+    def test_join_is_noticed(self):
+        step = self.step(warmup=1)
+        for _ in range(DDP_WARM_UP + 1):
+            step(self.x())
+        self.ddp._join_config = types.SimpleNamespace(enable=True)
+        with self.assertRaisesRegex(StaleStepError, "join"):
+            step(self.x())
+        raising = self.step(warmup=1, on_unsupported="raise")
+        with self.assertRaisesRegex(UnsupportedError, "inside join"):
+            raising(self.x())
+
+    def test_buffers_of_several_ranks(self):
+        """A forward pass broadcasts them or not, as the one before was for training or not."""
         self.model._buffers = {"mean": torch.Tensor(0xB000)}
         self.ddp._buffers = self.model._buffers
-        self.ddp.require_backward_grad_sync = False
-        self.refused(r"no_sync\(\) and has buffers.*broadcast_buffers=False")
-        self.ddp.broadcast_buffers = False
         self.step()(self.x())
+        self.ddp.process_group = group(2)
+        self.refused("has buffers.*broadcast_buffers=False")
 
     def refused(self, pattern):
         with self.assertRaisesRegex(UnsupportedError, "Ddp is a DistributedDataParallel: it .*" + pattern):
@@ -304,6 +292,9 @@ class Sharded(GraphedTest):
         self.context = types.SimpleNamespace(is_last_backward=True)
 
         class FSDPModule:
+            def reshard(_self):
+                pass
+
             def _get_fsdp_state(_self):
                 return types.SimpleNamespace(_fsdp_param_group=self.group, _state_ctx=self.context)
 
@@ -319,6 +310,33 @@ class Sharded(GraphedTest):
 
     def test_it_is_captured(self):
         self.captured()
+
+    def test_whole_parameters_of_an_evaluation_are_given_up_before_a_replay(self):
+        """Or the next evaluation would take them for today's."""
+        resharded = []
+
+        def reshard():
+            resharded.append(len([line for line in self.calls() if line.startswith("torch: replay")]))
+            self.group.is_unsharded = False
+
+        self.block.reshard = reshard
+        step = self.captured()
+        self.group.is_unsharded = True
+        step(self.x())
+        self.assertEqual(resharded, [0])  # ahead of it
+        self.assertIn("torch: replay 2", self.calls())
+        step(self.x())
+        self.assertEqual(len(resharded), 1)
+
+    def test_other_settings_than_at_the_capture_are_noticed(self):
+        step = self.captured()
+        for name, value in (("gradient_divide_factor", 4.0), ("reduce_grads", False)):
+            before = getattr(self.group, name, None)
+            setattr(self.group, name, value)
+            with self.assertRaisesRegex(StaleStepError, "a setting of .*fully_shard"):
+                step(self.x())
+            setattr(self.group, name, before)
+        step(self.x())
 
     def test_what_is_refused(self):
         custom = type("SymmMemAllGather", (), {})()

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import traceback
-from typing import Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from .collectives import has_group
 from .errors import UnsupportedError, invalid
@@ -23,6 +23,7 @@ from .errors import UnsupportedError, invalid
 VARIABLE = "PUMPGRAPH_CAPTURE_SECONDS"
 _SECONDS = 600.0  # as long as torch.distributed waits for a collective of NCCL
 _GRACE = 20.0  # or as long again, for the exception to arrive before the process ends
+_PAUSE = 0.05  # seconds between two looks whether the step's own code runs
 _FRAMES = 12
 
 
@@ -58,7 +59,9 @@ class CaptureWatch:
         self._end_process = end_process
         self._over = threading.Event()
         self._captures = 0  # the thread that does
-        self._lock = threading.Lock()  # an exception is sent while the capture still runs, or not at all
+        self._lock = threading.Lock()
+        self._is_inside = False  # the step's own code runs: nowhere else may an exception be sent, least into clean-up
+        self._is_sent = False
         self._call = ""
         self._phase = ""
 
@@ -70,6 +73,7 @@ class CaptureWatch:
             yield
             return
         self._over.clear()
+        self._is_sent = False
         self._captures = threading.get_ident()
         thread = threading.Thread(target=self._watch, name="pumpgraph capture watch", daemon=True)
         thread.start()
@@ -79,10 +83,25 @@ class CaptureWatch:
         try:
             yield
         finally:
-            with self._lock:
-                self._over.set()
+            self._over.set()
             faulthandler.cancel_dump_traceback_later()
             thread.join()
+
+    def ended_inside(self, fn: Callable[[], Any]) -> Callable[[], Any]:
+        """`fn`, the step's own code, where an exception may end it."""
+        def run() -> Any:
+            self._is_inside = True
+            try:
+                return fn()
+            finally:
+                with self._lock:
+                    self._is_inside = False
+                    if self._is_sent:  # it has arrived, or would arrive in clean-up
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._captures), None)
+                if self._is_sent and not isinstance(sys.exc_info()[1], CaptureTimeout):
+                    raise CaptureTimeout()
+
+        return run
 
     def calls(self, name: str) -> None:
         """An operator that is about to run."""
@@ -91,19 +110,27 @@ class CaptureWatch:
     def _watch(self) -> None:
         if self._over.wait(self._seconds):
             return
-        with self._lock:
-            if self._over.is_set():
+        while not self._send():
+            if self._over.wait(_PAUSE):
                 return
-            text = self._text()
-            print(f"pumpgraph: {text}\n{self._stack()}", file=sys.stderr, flush=True)
-            CaptureTimeout.text = text
-            # Arrives when the thread runs Python again.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._captures), ctypes.py_object(CaptureTimeout))
         if self._over.wait(self._grace):
             return
         print(f"pumpgraph: the call does not return either after {self._grace:g} s more; the process ends, so that "
               "the other ranks learn of it", file=sys.stderr, flush=True)
         self._end_process()
+
+    def _send(self) -> bool:
+        """Whether the step's own code was there to be ended."""
+        with self._lock:
+            if not self._is_inside or self._over.is_set():
+                return False
+            text = self._text()
+            print(f"pumpgraph: {text}\n{self._stack()}", file=sys.stderr, flush=True)
+            CaptureTimeout.text = text
+            self._is_sent = True
+            # Arrives when the thread runs Python again.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._captures), ctypes.py_object(CaptureTimeout))
+            return True
 
     def _text(self) -> str:
         place = f" in {self._phase}" if self._phase else ""

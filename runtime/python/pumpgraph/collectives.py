@@ -157,8 +157,17 @@ def refuse_collective(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) ->
     if group is not None:
         refuse_group(group, what)
         if group.size() > 1:
+            _refuse_coalescing(group, what)
             _refuse_hidden_memory(name, values.values(), what)
         note_collective(call_of(func), tensors_in(list(values.values())), group, is_uneven=name in _UNEVEN)
+
+
+def _refuse_coalescing(group: Any, what: str) -> None:
+    """NCCL launches such a group at its end, by when nothing tells which memory its first collectives reach."""
+    world = getattr(getattr(_distributed(), "distributed_c10d", None), "_world", None)
+    if group in getattr(world, "pg_coalesce_state", ()):
+        raise UnsupportedError(f"{what} is in a group of collectives that are launched together "
+                               "(_coalescing_manager()), mixed with other work; launch them one by one")
 
 
 def _refuse_hidden_memory(name: str, values: Iterable[Any], what: str) -> None:

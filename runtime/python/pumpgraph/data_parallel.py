@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import torch
 
 from .collectives import refuse_group
-from .errors import UnsupportedError
+from .errors import StaleStepError, UnsupportedError
 from .tensors import has_memory, plain_tensors, pointer_of, tensors_in
 
 # DDP reads clocks of the device in its first ten iterations, and in every hundredth after that.
@@ -25,8 +25,9 @@ DDP_WARM_UP = 11
 _NEVER = 1 << 30  # iterations between two times that it reads them
 
 _Flags = Tuple[bool, ...]
-# DDPs whose buckets are final.
-_SETTLED: "weakref.WeakSet[Any]" = weakref.WeakSet()
+# Of a group of sharded parameters: all that changes the nodes of a step.
+_SETTINGS = ("reduce_grads", "all_reduce_grads", "reshard_after_backward", "gradient_divide_factor",
+             "reduce_scatter_reduce_op", "force_sum_reduction_for_comms", "unshard_in_backward")
 
 
 def _is_ddp(module: Any) -> bool:
@@ -89,9 +90,15 @@ def _refuse_ddp(module: Any, what: str) -> None:
     if getattr(module, "_comm_hooks", None):
         raise UnsupportedError(f"{what} has a communication hook, which may work on the host; leave out "
                                "register_comm_hook()")
-    if not module.require_backward_grad_sync and module.broadcast_buffers and any(True for _ in module.buffers()):
-        raise UnsupportedError(f"{what} is called inside no_sync() and has buffers, which the next call would "
-                               "broadcast or not as the call before was; write broadcast_buffers=False")
+    if not module.require_backward_grad_sync:
+        raise UnsupportedError(f"{what} is called inside no_sync(), and keeps its sums for a later call; put all "
+                               "batches of an update into one step, with no_sync() around all but the last there")
+    if _joins(module):
+        raise UnsupportedError(f"{what} is called inside join(), by which the host tells other ranks of each call; "
+                               "give all ranks as many batches")
+    if module.process_group.size() > 1 and module.broadcast_buffers and any(True for _ in module.buffers()):
+        raise UnsupportedError(f"{what} has buffers, which it broadcasts or not as the call before was, an evaluation "
+                               "among them; write broadcast_buffers=False")
     refuse_group(module.process_group, what)
 
 
@@ -174,19 +181,49 @@ def warm_up_needed(modules: Iterable[Any], asked: int) -> Warming:
     return Warming(asked, "")
 
 
-def awaits_buckets(modules: Iterable[Any]) -> bool:
-    """Whether a step without synchronisation is too early: DDP makes its buckets anew in the call after the first that
-    synchronizes, and with views of buckets the gradients, too."""
-    return torch.is_grad_enabled() and any(not module.require_backward_grad_sync and module not in _SETTLED
-                                           for module in _ddps(modules))
-
-
 def prepare_to_capture(modules: Iterable[Any]) -> None:
-    """DDP reads no more clocks, which a capture forbids. What synchronizes has warmed up, so buckets are final."""
+    """DDP reads no more clocks, which a capture forbids, and shards are gathered inside."""
+    modules = list(modules)
     for module in _ddps(modules):
         module._set_ddp_runtime_logging_sample_rate(_NEVER)
-        if module.require_backward_grad_sync and torch.is_grad_enabled():
-            _SETTLED.add(module)
+    _reshard(modules)
+
+
+def _reshard(modules: Iterable[Any]) -> None:
+    """A forward pass outside of the step may leave whole parameters, which the next one takes for those of today."""
+    for module in modules:
+        if any(group.is_unsharded for group in _groups_of(module)):
+            module.reshard()
+
+
+class CapturedParallel:
+    """The modules of a captured step that train on several devices, and their settings at the capture."""
+
+    def __init__(self, modules: Iterable[Any]):
+        modules = list({id(module): module for module in modules}.values())
+        self._ddps = _ddps(modules)
+        self._sharded = [module for module in modules if any(True for _ in _groups_of(module))]
+        self._settings = self._now()
+
+    def __bool__(self) -> bool:
+        return bool(self._ddps or self._sharded)
+
+    def before_replay(self) -> None:
+        """Leaves no whole parameters behind, as the step does. Raises StaleStepError where settings are others."""
+        _reshard(self._sharded)
+        if self._now() != self._settings:
+            raise StaleStepError("a setting of DistributedDataParallel or fully_shard() is another than at the "
+                                 "capture, such as join(), a divide factor or the synchronization of gradients; set it "
+                                 "ahead of the first call, and leave it")
+
+    def _now(self) -> List[Any]:
+        return [*map(_joins, self._ddps), *(getattr(group, name, None) for module in self._sharded
+                                            for group in _groups_of(module) for name in _SETTINGS),
+                *(module._get_fsdp_state()._state_ctx.is_last_backward for module in self._sharded)]
+
+
+def _joins(module: Any) -> bool:
+    return bool(getattr(getattr(module, "_join_config", None), "enable", False))
 
 
 @contextlib.contextmanager

@@ -34,6 +34,11 @@ class _Kept(NamedTuple):
     tensors: List[torch.Tensor]
 
 
+def _uses_of_part(tensor: torch.Tensor) -> int:
+    """By Python and others: to_local() may give the very part."""
+    return sys.getrefcount(tensor) + _use_count(tensor)
+
+
 class Results:
     """`tensors`: what the captured call has left. `references`: how often gradients of captured steps are each.
     `must_be_alone`: nothing else that the captured call has left may be in the same memory."""
@@ -71,7 +76,7 @@ class Results:
     def _uses_of_distributed(self) -> List[Tuple[int, int]]:
         """Of each, how often it and its part on this rank are used, but for captured steps."""
         known = self._references(self._distributed)
-        return [(sys.getrefcount(tensor) - more, sum(map(_use_count, plain_tensors(tensor))))
+        return [(sys.getrefcount(tensor) - more, sum(map(_uses_of_part, plain_tensors(tensor))))
                 for tensor, more in zip(self._distributed, known)]
 
     def _refuse_distributed(self) -> None:

@@ -21,7 +21,7 @@ from ._report import Report
 from ._session import PathLike, ValidationResult
 from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
 from .changes import Changes
-from .data_parallel import HostFlags, awaits_buckets, warm_up_needed
+from .data_parallel import HostFlags, warm_up_needed
 from .errors import StaleStepError, UnsupportedError, invalid, is_shortage
 from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
@@ -212,10 +212,6 @@ class _Surroundings:
 
     def warm_up_calls(self, asked: int) -> int:
         return warm_up_needed(self.modules, asked).calls
-
-    def awaits_others(self) -> bool:
-        """Whether calls of another kind come first."""
-        return awaits_buckets(self.modules)
 
     def check(self) -> None:
         """Raises StaleStepError unless the step would find the same. Called where something has changed."""
@@ -563,8 +559,7 @@ class Graphed:
             self._inputs[call.key] = signature.StaticInputs(call, installation.device)
         inputs = self._inputs[call.key]
         inputs.load(call.tensors)
-        is_warm = self._calls[kind] >= surroundings.warm_up_calls(self._options.warmup)
-        if not is_warm or self._skipped or surroundings.awaits_others():
+        if self._calls[kind] < surroundings.warm_up_calls(self._options.warmup) or self._skipped:
             output = self._warm_up(installation, inputs, surroundings, kind)
             self._calls[kind] += 1
             return output

@@ -28,7 +28,7 @@ from ._sizes import format_size, parse_budget, parse_size
 from .capture_watch import CaptureWatch
 from .collectives import settle_nccl
 from .constants import filled_in
-from .data_parallel import (Buckets, awaits_buckets, buckets_of, explained_of_parallel, has_ddp, prepare_to_capture,
+from .data_parallel import (Buckets, CapturedParallel, buckets_of, explained_of_parallel, has_ddp, prepare_to_capture,
                             refuse_parallel, refuse_unfinished, warm_up_needed)
 from .errors import PumpGraphError, Status, UnsupportedError, invalid
 from .generators import of_the_device, register, seeds_unknown
@@ -308,9 +308,6 @@ def _check_parallel(modules: List[torch.nn.Module], warmup: int) -> None:
     inside = [(name or type(root).__name__, module) for root in modules for name, module in root.named_modules()]
     for name, module in inside:
         refuse_parallel(module, name)
-    if awaits_buckets(module for _, module in inside):
-        raise UnsupportedError("the step does not synchronize a DistributedDataParallel (no_sync()), which makes its "
-                               "buckets anew after the first step that does; capture the step that synchronizes first")
     needed, reason = warm_up_needed([module for _, module in inside], warmup)
     if needed > warmup:
         raise invalid(f"warmup={warmup}: {reason}, which a capture cannot hold; write warmup={needed}")
@@ -364,7 +361,8 @@ def capture_warm(
         parallel = [module for root in (*things.modules, *modules) for module in root.modules()]
         prepare_to_capture(parallel)
         buckets = Buckets() if any(has_ddp(root.modules()) for root in things.modules) else None
-        explained = _explained(installation, fn, things, drawn, writing_addresses, operands, watch, buckets)
+        explained = watch.ended_inside(_explained(installation, fn, things, drawn, writing_addresses, operands, watch,
+                                                  buckets))
         rehearsals: List[torch.cuda.CUDAGraph] = []
 
         def rehearse() -> bool:
@@ -395,7 +393,7 @@ def capture_warm(
         if buckets is not None:
             buckets.keep(parallel)
         with _timed(timings, "capture_s"), watch.during("the capture"):
-            graph, output = _record(installation, fn, capture_error_mode, generators)
+            graph, output = _record(installation, watch.ended_inside(fn), capture_error_mode, generators)
             for rehearsal in rehearsals:
                 rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
@@ -404,6 +402,7 @@ def capture_warm(
             native = _adopt(installation, graph, options)
         undo.pop_all()
     step = Step(installation, graph, native, output, options.name, timings)
+    step.parallel = CapturedParallel(parallel) or None
     with _timed(timings, "instantiate_s"), contextlib.ExitStack() as undo:
         undo.callback(step.close)
         graph.instantiate()
@@ -689,6 +688,7 @@ class Step:
         self.name = name
         self.timings = timings
         self.shared: Optional[SharedStep] = None
+        self.parallel: Optional[CapturedParallel] = None
         self._installation = installation
         self._graph = graph
         self._native = native
@@ -722,6 +722,8 @@ class Step:
         if torch.cuda.is_current_stream_capturing():
             raise UnsupportedError(f"step \"{self.name}\" cannot become part of another graph: its plan is in force "
                                    "only while it is replayed by itself")
+        if self.parallel is not None:
+            self.parallel.before_replay()
         installation.guard.put_away()
         if installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
