@@ -4,11 +4,11 @@
 
 // The example of docs/design/planner.md, which has to change with the plan.
 // CHECK-LABEL: pump.graph @worked stage(planned)
-// CHECK:         %w = pump.buffer "w" {{.*}} frames(2) resident([0, 2097152])
-// CHECK:         %a = pump.buffer "a" {{.*}} frames(0 to 1)
-// CHECK:         %b = pump.buffer "b" {{.*}} frames(2 to 3)
-// CHECK:         %c = pump.buffer "c" {{.*}} frames(0 to 1)
-// CHECK:         %g = pump.buffer "g" {{.*}} frames(4)
+// CHECK:         %w = pump.buffer "w" {{.*}} frames(1) resident([0, 2097152])
+// CHECK:         %a = pump.buffer "a" {{.*}} frames(3 to 4)
+// CHECK:         %b = pump.buffer "b" {{.*}} frames(1 to 2)
+// CHECK:         %c = pump.buffer "c" {{.*}} frames(3 to 4)
+// CHECK:         %g = pump.buffer "g" {{.*}} frames(0)
 // CHECK:         pump.kernel "f1"
 // CHECK-NEXT:    %w.evict = pump.evict %w
 // CHECK-NEXT:    pump.kernel "f2" {{.*}}after(%k0, %w.evict)
