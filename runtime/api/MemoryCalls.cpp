@@ -29,6 +29,11 @@ pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpg
   return betweenLaunches(session, status);
 }
 
+pumpgraph_status pumpgraph_record_stream(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
+                                         pumpgraph_error *error) {
+  return onSessionQuietly(session, error, [&](Session &self) -> Status { return self.recordStream(pointer, stream); });
+}
+
 pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
   return onSession(session, error, [&](Session &self) -> Status { return self.declarePrivate(pointer); });
 }

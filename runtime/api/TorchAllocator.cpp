@@ -123,6 +123,16 @@ void pumpgraph_torch_free(void *pointer, size_t size, int /*device*/, pumpgraph_
     Log::ofProcess().tellLater(Level::Error, fmt::format("PyTorch freed {}: {}", pointer, error.message));
 }
 
+void pumpgraph_torch_record_stream(void *pointer, pumpgraph_stream stream) {
+  pumpgraph_error error{};
+  pumpgraph_session *session = attachedSession;
+  if (!pointer || !session)
+    return;
+  if (pumpgraph_record_stream(session, pointer, stream, &error) != PUMPGRAPH_OK)
+    Log::ofProcess().tellLater(Level::Error,
+                               fmt::format("PyTorch uses {} on another stream: {}", pointer, error.message));
+}
+
 void pumpgraph_torch_keep(void *pointer) {
   const KeptForTorch before = std::exchange(keptForTorch, {pointer, nullptr, false});
   if (before.isFreed) // nobody has it

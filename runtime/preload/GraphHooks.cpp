@@ -15,7 +15,9 @@ void noteExecutable(const EntryPoint &entry, const GraphArguments &given) {
   const std::lock_guard lock(shim().mutex());
   Executables &executables = shim().executables();
   const CUgraphExec executable = isInstantiation(entry) ? *given.made : given.changed;
-  if (!given.graph)
+  // The graph of another call is a child's, whose memory is a part of the executable's.
+  const bool isOfTheWhole = isInstantiation(entry) || std::string_view(entry.name).starts_with("cuGraphExecUpdate");
+  if (!given.graph || !isOfTheWhole)
     return executables.change(executable);
   Memory *const memory = shim().memoryIfOpen();
   // The device launches others by handles that nobody sees.

@@ -123,10 +123,51 @@ Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::str
   return reinterpret_cast<void *>(*address);
 }
 
+/// Whether an order between streams would become part of a graph, or break its capture.
+static Expected<bool> isAnyCaptured(SessionState &session, const std::set<CUstream> &streams, CUstream stream) {
+  for (const CUstream each : streams)
+    if (const Expected<GraphNumber> graph = session.capture.otherGraphs.capturedOn(each); !graph || *graph != 0)
+      return graph ? Expected<bool>(true) : tl::unexpected<Error>(graph.error());
+  const Expected<GraphNumber> graph = session.capture.otherGraphs.capturedOn(stream);
+  return graph ? Expected<bool>(*graph != 0) : tl::unexpected<Error>(graph.error());
+}
+
+/// In a capture of ours the graph has the order: nothing gets memory again before it is adopted or dropped.
+static Status freeInOrder(SessionState &session, CUdeviceptr pointer, CUstream stream) {
+  if (const std::set<CUstream> *streams = session.memory.uses.of(pointer); streams) {
+    if (session.memory.heap->capturing()) {
+      session.memory.uses.forget(pointer);
+      return session.memory.heap->free(pointer, stream);
+    }
+    const Expected<bool> isCaptured = isAnyCaptured(session, *streams, stream);
+    if (!isCaptured)
+      return tl::unexpected<Error>(isCaptured.error());
+    if (*isCaptured) {
+      session.memory.freedLater.emplace_back(pointer, stream);
+      return {};
+    }
+    PUMPGRAPH_TRY(session.memory.uses.orderBefore(*session.driver, pointer, stream));
+  }
+  return session.memory.heap->free(pointer, stream);
+}
+
 Status Session::free(void *pointer, CUstream stream) {
   SessionState &session = *state_;
   const Entered entered(session);
-  return session.memory.heap->free(addressOf(pointer), stream);
+  for (const auto &[earlier, itsStream] : std::exchange(session.memory.freedLater, {}))
+    PUMPGRAPH_TRY(freeInOrder(session, earlier, itsStream));
+  return freeInOrder(session, addressOf(pointer), stream);
+}
+
+Status Session::recordStream(void *pointer, CUstream stream) {
+  SessionState &session = *state_;
+  const std::lock_guard lock(session.mutex);
+  const std::optional<Hit> hit = session.memory.heap->find(addressOf(pointer));
+  if (!hit || !session.memory.heap->member(*hit).live)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} is in no live allocation of the session", pointer);
+  session.memory.uses.note(session.memory.heap->block(hit->block).address + session.memory.heap->member(*hit).offset,
+                           stream);
+  return {};
 }
 
 Status Session::declarePrivate(void *pointer) {

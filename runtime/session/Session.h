@@ -102,6 +102,9 @@ public:
   /// While on, freed allocations of the last capture count as scratch memory.
   void freedIsScratch(bool on);
 
+  /// An allocation is used on a stream beside its own: its free waits for that stream.
+  Status recordStream(void *pointer, CUstream stream);
+
   // Capture.
   Status captureBegin();
   Status captureEnd();

@@ -12,6 +12,7 @@
 #include "runtime/memory/FillKernel.h"
 #include "runtime/memory/OtherGraphs.h"
 #include "runtime/memory/Paging.h"
+#include "runtime/memory/StreamUses.h"
 #include "runtime/messages/Messages.h"
 #include "runtime/messages/Progress.h"
 #include "runtime/state/AsideMemory.h"
@@ -60,6 +61,9 @@ struct SessionMemory {
   std::unique_ptr<PinnedPool> staging;
   std::unique_ptr<Heap> heap;
   std::unique_ptr<Paging> paging;
+  StreamUses uses;
+  /// Freed on these streams, while an order with other streams could not be made for a capture.
+  std::vector<std::pair<CUdeviceptr, CUstream>> freedLater;
 };
 
 /// The speed of the link between device and host.

@@ -545,6 +545,11 @@ FAKE void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph
   write_down("torch_free %p %zu %d %p\n", pointer, size, device, (void *)stream);
 }
 
+FAKE void pumpgraph_torch_record_stream(void *pointer, pumpgraph_stream stream) {
+  (void)pointer;
+  (void)stream;
+}
+
 FAKE void pumpgraph_torch_empty_cache(void) {
   write_down("torch_empty_cache\n");
 }

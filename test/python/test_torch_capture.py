@@ -58,6 +58,7 @@ class Install(TorchTest):
                 "declare_kernel_reads 0x5e55 at::native::batch_norm_transform_input_channels_last_kernel 2 3",
                 "torch: allocator pumpgraph_torch_malloc pumpgraph_torch_free",
                 "torch: empty_cache set",
+                "torch: record_stream set",
                 "torch_attach 0x5e55",
                 "torch: change_current_allocator",
             ],

@@ -236,6 +236,10 @@ public:
 
   /// The device address, which never changes.
   Element *data() const { return static_cast<Element *>(data_); }
+  /// Says that work on another stream than the buffer's uses it: see pumpgraph_record_stream().
+  Status usedOn(pumpgraph_stream stream) {
+    return detail::call(pumpgraph_record_stream, session_.get(), data_, stream);
+  }
   /// The number of elements.
   std::size_t size() const { return size_; }
   /// The number of bytes.

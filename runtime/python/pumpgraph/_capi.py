@@ -207,6 +207,7 @@ FUNCTIONS = {
     "pumpgraph_end_paging": (c_int, [c_void_p, POINTER(c_uint64), _ERROR]),
     "pumpgraph_keep_freed": (c_int, [c_void_p, c_int32, _ERROR]),
     "pumpgraph_torch_empty_cache": (None, []),
+    "pumpgraph_torch_record_stream": (None, [c_void_p, c_void_p]),
     "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_capture_end": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_declare_reads": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),

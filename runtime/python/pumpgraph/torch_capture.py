@@ -188,10 +188,13 @@ def _become_the_allocator(session: Session) -> Any:
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         str(session.library.path), "pumpgraph_torch_malloc", "pumpgraph_torch_free"
     )
-    # torch.cuda.empty_cache(), which torch.cuda.graph() calls before it captures; a PyTorch without this does without.
-    set_empty_cache = getattr(allocator.allocator(), "set_reset_fn", None)
-    if set_empty_cache is not None:
-        set_empty_cache(session.library.address_of("pumpgraph_torch_empty_cache"))
+    # torch.cuda.empty_cache(), which torch.cuda.graph() calls before it captures, and tensors that autograd and
+    # collectives use on other streams than their own; a PyTorch without these does without.
+    for setter, function in (("set_reset_fn", "pumpgraph_torch_empty_cache"),
+                             ("set_record_stream_fn", "pumpgraph_torch_record_stream")):
+        set_function = getattr(allocator.allocator(), setter, None)
+        if set_function is not None:
+            set_function(session.library.address_of(function))
     session.attach_torch()
     try:
         torch.cuda.memory.change_current_allocator(allocator)

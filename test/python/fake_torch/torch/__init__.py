@@ -642,6 +642,9 @@ class cuda:
             def set_reset_fn(self, function):
                 note(f"torch: empty_cache {'nothing' if function == 0 else 'set'}")
 
+            def set_record_stream_fn(self, function):
+                note(f"torch: record_stream {'nothing' if function == 0 else 'set'}")
+
         @staticmethod
         def change_current_allocator(allocator):
             if cuda.allocator_in_use:
