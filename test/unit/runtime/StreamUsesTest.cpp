@@ -30,8 +30,8 @@ bool readsItsOwn(std::uint32_t seed, bool isSaid) {
   fill(first, 1);
   EXPECT_TRUE(driver.streamSynchronize(own));
   void *read = *(*session)->allocate(bytes, own, "read");
-  EXPECT_TRUE(driver.memcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(read), reinterpret_cast<CUdeviceptr>(first), bytes,
-                                     other));
+  EXPECT_TRUE(
+      driver.memcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(read), reinterpret_cast<CUdeviceptr>(first), bytes, other));
   if (isSaid) {
     EXPECT_TRUE((*session)->recordStream(static_cast<char *>(first) + 64, other));
   }
