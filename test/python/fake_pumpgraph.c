@@ -368,6 +368,12 @@ static int32_t rehearsal_matches = 1;
 
 FAKE void fake_match_rehearsal(int32_t same) { rehearsal_matches = same; }
 
+FAKE pumpgraph_status pumpgraph_record_stream(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
+                                              pumpgraph_error *error) {
+  write_down("record_stream %p %p %p\n", (void *)session, pointer, (void *)stream);
+  return answer("record_stream", error);
+}
+
 FAKE pumpgraph_status pumpgraph_rehearsal_matches(pumpgraph_session *session, pumpgraph_cuda_graph graph, int32_t *same,
                                                   pumpgraph_error *error) {
   write_down("rehearsal_matches %p %p\n", (void *)session, (void *)graph);

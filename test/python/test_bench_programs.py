@@ -243,9 +243,10 @@ class Kept(unittest.TestCase):
         results = support.ROOT / "docs" / "results"
         done = runs.load(results / "programs.jsonl")
         shown = (results / "programs.md").read_text()
-        names = shown[shown.index("--programs ") + len("--programs "):].split()[0]
-        self.assertEqual({key.split("/")[0] for key in done}, set(names.split(",")))
-        text = program_table.markdown(program_command.choose(names), done)
+        word = shown[shown.index("--programs ") + len("--programs "):].split()[0]
+        chosen = program_command.choose(None if word.startswith("--") else word)
+        self.assertEqual({key.split("/")[0] for key in done}, {program.name for program in chosen})
+        text = program_table.markdown(chosen, done)
         self.assertEqual(shown[shown.index(text.splitlines()[0]):], text)
 
 

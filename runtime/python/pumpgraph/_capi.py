@@ -221,6 +221,7 @@ FUNCTIONS = {
     "pumpgraph_declare_arithmetic": (c_int, [c_void_p, c_void_p, c_double, c_int32, _ERROR]),
     "pumpgraph_free_scratch": (c_int, [c_void_p, c_int32, _ERROR]),
     "pumpgraph_rehearse": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_record_stream": (c_int, [c_void_p, c_void_p, c_void_p, _ERROR]),
     "pumpgraph_rehearsal_matches": (c_int, [c_void_p, c_void_p, POINTER(c_int32), _ERROR]),
     "pumpgraph_adopt": (c_int, [c_void_p, c_void_p, POINTER(AdoptOptions), POINTER(c_void_p), _ERROR]),
     "pumpgraph_capture": (c_int, [c_void_p, Record, c_void_p, POINTER(AdoptOptions), POINTER(c_void_p), _ERROR]),
