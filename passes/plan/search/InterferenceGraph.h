@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Who meets whom: classes of pieces that need frames of their own, and cliques of them (docs/design/planner.md,
-/// "Variants of a step").
+/// Who meets whom: classes of pieces that need frames of their own, and cliques and odd cycles of them that need more
+/// than there are (docs/design/planner.md, "Variants of a step").
 #pragma once
 
 #include "passes/analysis/Timeline.h"
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace pumpgraph {
@@ -44,18 +45,24 @@ private:
 /// What has been looked at: words of 64 frames or classes, and classes and pieces one by one.
 class Effort {
 public:
+  static constexpr std::uint64_t most = 300'000'000; ///< planning waits about a second for it
+
   void spend(std::uint64_t count) { spent_ += count; }
   bool isSpent() const { return spent_ >= most; }
+  std::uint64_t spent() const { return spent_; }
 
 private:
-  static constexpr std::uint64_t most = 300'000'000; // planning waits about a second for it
   std::uint64_t spent_ = 0;
 };
 
-/// Classes that all meet, so that no two of them share a frame.
-struct Clique {
+/// Classes of which only so many can share a frame.
+struct ClassLimit {
   std::vector<std::size_t> classes;
-  std::uint64_t pages = 0; ///< of all of them
+  /// Of an odd cycle: five of `classes`, each of which meets the next and the last the first, but no other of them.
+  std::vector<std::size_t> oddCycle;
+  std::uint64_t pages = 0;     ///< of all of them
+  std::uint64_t mostPages = 0; ///< of them that can have frames
+  bool isTooLarge() const { return pages > mostPages; }
 };
 
 /// Pieces that the same nodes use, and that must be apart from the same others, are one class: they meet each other and
@@ -75,13 +82,21 @@ public:
   const Bits &around(std::size_t one) const { return meets_[one]; } ///< itself included
   bool meet(std::size_t a, std::size_t b) const { return meets_[a][b]; }
 
-  /// The heaviest clique found around a class, greedily. `pages`: by class.
-  Clique cliqueAround(std::size_t one, const std::vector<std::uint64_t> &pages) const;
+  /// The heaviest clique found around a class, greedily: no two of it share a frame. `pages`: by class.
+  ClassLimit cliqueAround(std::size_t one, const std::vector<std::uint64_t> &pages, std::uint64_t frames) const;
+
+  /// The heaviest odd cycle found around a class, with all that may be added so that of any three two still meet: then
+  /// at most two share a frame, and those that meet all others share theirs with nobody. Nothing if there is no odd
+  /// cycle.
+  std::optional<ClassLimit> oddCycleAround(std::size_t one, const std::vector<std::uint64_t> &pages,
+                                           std::uint64_t frames) const;
 
 private:
   void findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers, NodeIndex nodeCount);
-  /// All classes, the heaviest first; those that are hosted in whole are last.
+  /// All classes, the heaviest first; those that are hosted in whole are last, and members of limits as ever.
   std::vector<std::size_t> byPages(const std::vector<std::uint64_t> &pages) const;
+  void growOddCycle(ClassLimit &limit, const std::vector<std::size_t> &heaviest,
+                    const std::vector<std::uint64_t> &pages, std::uint64_t frames) const;
 
   Effort &effort_;
   std::vector<std::vector<PieceIndex>> pieces_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/WideColouring.h"
 
+#include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/search/InterferenceGraph.h"
@@ -17,6 +18,8 @@ namespace {
 /// Of a piece in a limit when what is hosted is chosen anew, and of a class when colouring begins anew: memory is
 /// allocated, and queues and lists are gone through.
 constexpr std::uint64_t effortOfMember = 32;
+/// An odd cycle that is within such a part of too large is coloured first.
+constexpr std::uint64_t nearlyTooLarge = 8;
 
 /// By buffer, then page.
 using PageFlags = std::vector<std::vector<bool>>;
@@ -58,12 +61,23 @@ public:
     effort_.spend(classes.size() * (Bits(frames).words() + effortOfMember));
   }
 
-  /// Those in `first` choose before the others. Returns a class that finds too few frames; how many are missing is
-  /// `-slack(one)` then. Stops once the effort is spent.
-  std::optional<std::size_t> run(const std::vector<std::size_t> &first) {
+  /// Those in `first` choose before the others, and then those of `odd cycles`: with what one of an odd cycle leaves
+  /// over the next one begins, around all frames, so that the third shares no more of the first's than it must. Returns
+  /// a class that finds too few frames; how many are missing is `-slack(one)` then. Stops once the effort is spent.
+  std::optional<std::size_t> run(const std::vector<std::size_t> &first,
+                                 const std::vector<std::vector<std::size_t>> &oddCycles) {
     for (std::size_t one : first)
       if (!colour(one))
         return one;
+    for (const std::vector<std::size_t> &oddCycle : oddCycles) {
+      std::uint32_t from = 0;
+      for (std::size_t one : oddCycle) {
+        if (!isColoured_[one] && !colour(one, from))
+          return one;
+        if (!homes_[one].empty())
+          from = static_cast<std::uint32_t>((homes_[one].back() + 1) % frames_);
+      }
+    }
     while (!effort_.isSpent()) {
       const std::optional<std::size_t> one = tightest();
       isComplete_ = !one;
@@ -90,13 +104,13 @@ private:
     return best;
   }
 
-  /// The lowest frames.
-  bool colour(std::size_t one) {
+  /// The lowest frames from `from` on, and then those below.
+  bool colour(std::size_t one, std::uint32_t from = 0) {
     if (slack_[one] < 0)
       return false;
     isColoured_[one] = true;
     Bits own(frames_);
-    for (std::uint32_t frame = 0; homes_[one].size() < pages_[one]; ++frame)
+    for (std::uint32_t frame = from; homes_[one].size() < pages_[one]; frame = frame + 1 < frames_ ? frame + 1 : 0)
       if (!taken_[one][frame]) {
         homes_[one].push_back(frame);
         own.set(frame);
@@ -121,14 +135,17 @@ private:
   bool isComplete_ = false;
 };
 
+/// Whether odd cycles are looked for beside cliques.
+enum class OddCycles { No, Yes };
+
 /// Colours what is not hosted, time and again as more is.
 class WideColourer {
 public:
   /// All are referred to.
   WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices,
-               const InterferenceGraph &classes, Effort &effort)
+               const InterferenceGraph &classes, Effort &effort, OddCycles oddCycles)
       : timeline_(timeline), frames_(frames), prices_(prices), graph_(classes), effort_(effort),
-        limits_(wideNodes(timeline, frames)) {}
+        looksForOddCycles_(oddCycles == OddCycles::Yes), limits_(wideNodes(timeline, frames)) {}
 
   std::optional<WideColouring> run(Description &step) {
     while (!effort_.isSpent()) {
@@ -140,7 +157,7 @@ public:
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);
       GreedyColouring colouring(graph_, pages_, frames_, effort_);
-      const std::optional<std::size_t> stuck = colouring.run(first_);
+      const std::optional<std::size_t> stuck = colouring.run(first_, oddCycles_);
       if (colouring.isComplete())
         return result(step, isHosted, colouring);
       if (stuck)
@@ -148,6 +165,9 @@ public:
     }
     return std::nullopt;
   }
+
+  /// Whether cliques that want more than there is were all that was in the way.
+  bool sawOnlyCliques() const { return promotions_ == 0; }
 
 private:
   void countPages(const PageFlags &isHosted) {
@@ -159,23 +179,47 @@ private:
       }
   }
 
-  /// Adds a clique that wants more pages than there are frames. If none is found around the class that found too few,
-  /// that chooses first from now on. In the end the clique found hosts what was missing.
+  /// Adds a clique or an odd cycle that wants more pages than there are frames. If none is found around the class that
+  /// found too few, those of an odd cycle that nearly does choose first from now on, or else the class
+  /// itself. In the end the limit that comes nearest is to host what was missing.
   void hostFor(std::size_t stuck, std::uint64_t missing) {
-    const Clique clique = graph_.cliqueAround(stuck, pages_);
-    if (clique.pages > frames_)
-      return addLimit(clique, frames_);
+    ClassLimit limit = graph_.cliqueAround(stuck, pages_, frames_);
+    if (limit.isTooLarge())
+      return addLimit(limit, limit.mostPages);
+    if (std::optional<ClassLimit> oddCycle =
+            looksForOddCycles_ ? graph_.oddCycleAround(stuck, pages_, frames_) : std::nullopt) {
+      const bool isNew = isNearlyTooLarge(*oddCycle) && addOddCycle(oddCycle->oddCycle);
+      if (oddCycle->isTooLarge())
+        return addLimit(*oddCycle, oddCycle->mostPages);
+      if (isNew)
+        return;
+      if (oddCycle->mostPages - oddCycle->pages < limit.mostPages - limit.pages)
+        limit = std::move(*oddCycle);
+    }
     if (promotions_++ < knobs::mostRetries) {
       std::erase(first_, stuck);
       first_.insert(first_.begin(), stuck);
       return;
     }
-    addLimit(clique, clique.pages - std::min(clique.pages, missing));
+    addLimit(limit, limit.pages - std::min(limit.pages, missing));
   }
 
-  void addLimit(const Clique &clique, std::uint64_t mostPages) {
+  /// Returns whether it is a new one, wherever it begins.
+  bool addOddCycle(const std::vector<std::size_t> &oddCycle) {
+    for (const std::vector<std::size_t> &known : oddCycles_)
+      if (std::is_permutation(known.begin(), known.end(), oddCycle.begin(), oddCycle.end()))
+        return false;
+    oddCycles_.push_back(oddCycle);
+    return true;
+  }
+
+  static bool isNearlyTooLarge(const ClassLimit &limit) {
+    return limit.pages > limit.mostPages - limit.mostPages / nearlyTooLarge;
+  }
+
+  void addLimit(const ClassLimit &limit, std::uint64_t mostPages) {
     FrameLimit added{{}, mostPages};
-    for (std::size_t one : clique.classes)
+    for (std::size_t one : limit.classes)
       added.pieces.insert(added.pieces.end(), graph_.pieces(one).begin(), graph_.pieces(one).end());
     limits_.push_back(std::move(added));
   }
@@ -206,9 +250,11 @@ private:
   const HostingPrices &prices_;
   const InterferenceGraph &graph_;
   Effort &effort_;
+  bool looksForOddCycles_;
   std::vector<FrameLimit> limits_;
-  std::vector<std::uint64_t> pages_; ///< by class: not hosted
-  std::vector<std::size_t> first_;   ///< classes that found no frames, the latest first
+  std::vector<std::uint64_t> pages_;                ///< by class: not hosted
+  std::vector<std::size_t> first_;                  ///< classes that found no frames, the latest first
+  std::vector<std::vector<std::size_t>> oddCycles_; ///< too large, or nearly: they choose next
   int promotions_ = 0;
 };
 
@@ -232,10 +278,20 @@ std::optional<WideColouring> hostForColouring(Description &step, const Timeline 
   if (classes.isTooLarge())
     return std::nullopt;
   const HostingPrices prices = hostingPrices(timeline, frames, machine);
-  std::optional<WideColouring> colouring = WideColourer(timeline, frames, prices, classes, effort).run(step);
-  if (colouring)
-    colouring->hostingUs = hostingUs(step, timeline, prices);
-  return colouring;
+  WideColourer simple(timeline, frames, prices, classes, effort, OddCycles::No);
+  std::optional<WideColouring> best = simple.run(step);
+  if (best && !simple.sawOnlyCliques() && hostedBytes(step) > 0) {
+    Description other = step;
+    std::optional<WideColouring> around =
+        WideColourer(timeline, frames, prices, classes, effort, OddCycles::Yes).run(other);
+    if (around && hostingUs(other, timeline, prices) < hostingUs(step, timeline, prices)) {
+      best = std::move(around);
+      step = std::move(other);
+    }
+  }
+  if (best)
+    best->hostingUs = hostingUs(step, timeline, prices);
+  return best;
 }
 
 } // namespace pumpgraph

@@ -24,7 +24,7 @@ struct WideColouring {
 
 /// Sets `hosted` as hostExcess() does, and then for other pieces too that find no frames, until all other pages have
 /// some, such that no two that a node uses together share one. `timeline` is that of the step without hosted pages; no
-/// buffer has frames already. Nothing if operands of copies are in the way, the pieces are of too many classes, or it
+/// buffer has frames already. Nothing if operands of copies are in the way, the pieces are of too many classes, or the
 /// effort is spent.
 std::optional<WideColouring> hostForColouring(Description &step, const Timeline &timeline, std::uint64_t frames,
                                               const Machine &machine, Effort &effort);

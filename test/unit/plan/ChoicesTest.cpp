@@ -3,6 +3,7 @@
 
 #include "passes/plan/allocate/GivenBoundary.h"
 #include "passes/plan/search/FindPlan.h"
+#include "test/unit/plan/ChoicesText.h"
 #include "test/unit/plan/RegularStep.h"
 
 #include <gtest/gtest.h>
@@ -33,13 +34,29 @@ protected:
   Evaluator evaluator_;
 };
 
+TEST_F(ChoicesTest, MadeByHandPrintedAndReadBackAreTheSamePlan) {
+  Choices choices = byHand();
+  choices.start.first = {PieceIndex{3}, PieceIndex{1}};
+  choices.start.slackWeight = 0.3;
+  choices.finish = {.joinReach = 4, .deferrals = 1, .rowBytes = 1 << 20};
+  const tl::expected<Choices, std::string> read = test::choicesOf(test::toText(choices));
+  ASSERT_TRUE(read) << read.error();
+  EXPECT_EQ(*read, choices);
+  EXPECT_EQ(hashOf(*read), hashOf(choices));
+  const Outcome one = evaluator_(choices), other = evaluator_(*read);
+  ASSERT_TRUE(one.evaluated && other.evaluated);
+  test::expectSame(evaluator_.write(*one.evaluated), evaluator_.write(*other.evaluated));
+}
+
 // A search adds nothing of its own: the choices that it found make its plan.
 TEST_F(ChoicesTest, OfASearchMakeItsPlan) {
   Workers workers(2);
   Shares shares(2, 1);
   const std::optional<Found> found = findPlan(input_, {evaluator_.budgetBytes(), nullptr, false}, workers, shares);
   ASSERT_TRUE(found);
-  const Outcome again = evaluator_(found->inRows.choices);
+  const tl::expected<Choices, std::string> read = test::choicesOf(test::toText(found->inRows.choices));
+  ASSERT_TRUE(read) << read.error();
+  const Outcome again = evaluator_(*read);
   ASSERT_TRUE(again.evaluated);
   EXPECT_EQ(again.evaluated->schedule.totalUs, found->inRows.schedule.totalUs);
   test::expectSame(evaluator_.write(*again.evaluated), evaluator_.write(found->inRows));
@@ -55,9 +72,32 @@ TEST_F(ChoicesTest, AnyOtherMemberMakesOthers) {
   others[4].start.looksFurther = true;
   others[5].finish.joinReach = 0;
   others[6].finish.rowBytes = 1;
-  for (const Choices &other : others)
+  for (const Choices &other : others) {
+    EXPECT_NE(other, choices);
     EXPECT_NE(hashOf(other), hashOf(choices));
-  EXPECT_EQ(hashOf(byHand()), hashOf(choices));
+    const tl::expected<Choices, std::string> read = test::choicesOf(test::toText(other));
+    ASSERT_TRUE(read) << read.error();
+    EXPECT_EQ(*read, other);
+  }
+}
+
+TEST(Choices, WhatIsNoneIsRefusedByItsLine) {
+  for (const char *text : {"boundary X", "leaves 2", "first -1", "homes 5-3", "homes 1,x", "start 1 2", "finish 0 0",
+                           "others 1", "boundary 99999999999*R"}) {
+    const tl::expected<Choices, std::string> read = test::choicesOf(text);
+    ASSERT_FALSE(read) << text;
+    EXPECT_NE(read.error().find(text), std::string::npos);
+  }
+}
+
+TEST(Choices, RunsAreWrittenOnce) {
+  Choices choices;
+  choices.start.boundary = BoundaryStates(12, BoundaryState::Resident);
+  choices.start.homes = PieceFrames(2);
+  choices.start.homes[PieceIndex{1}] = {4, 5, 6, 9};
+  const std::string text = test::toText(choices);
+  EXPECT_NE(text.find("boundary 12*R\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("homes . 4-6,9\n"), std::string::npos) << text;
 }
 
 } // namespace
