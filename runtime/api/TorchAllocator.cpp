@@ -123,14 +123,11 @@ void pumpgraph_torch_free(void *pointer, size_t size, int /*device*/, pumpgraph_
     Log::ofProcess().tellLater(Level::Error, fmt::format("PyTorch freed {}: {}", pointer, error.message));
 }
 
+/// PyTorch asks for tensors of any owner, as those of DLPack: memory that is not the session's is not its business.
 void pumpgraph_torch_record_stream(void *pointer, pumpgraph_stream stream) {
   pumpgraph_error error{};
-  pumpgraph_session *session = attachedSession;
-  if (!pointer || !session)
-    return;
-  if (pumpgraph_record_stream(session, pointer, stream, &error) != PUMPGRAPH_OK)
-    Log::ofProcess().tellLater(Level::Error,
-                               fmt::format("PyTorch uses {} on another stream: {}", pointer, error.message));
+  if (pumpgraph_session *session = attachedSession; session && pointer)
+    (void)pumpgraph_record_stream(session, pointer, stream, &error);
 }
 
 void pumpgraph_torch_keep(void *pointer) {

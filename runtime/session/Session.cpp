@@ -98,12 +98,49 @@ Expected<BudgetState> Session::keepToBudget() {
   return lookAtBudget(session);
 }
 
+/// Whether an order between streams would become part of a graph, or break its capture.
+static Expected<bool> isAnyCaptured(SessionState &session, const std::set<CUstream> &streams, CUstream stream) {
+  for (const CUstream each : streams)
+    if (const Expected<GraphNumber> graph = session.capture.otherGraphs.capturedOn(each); !graph || *graph != 0)
+      return graph ? Expected<bool>(true) : tl::unexpected<Error>(graph.error());
+  const Expected<GraphNumber> graph = session.capture.otherGraphs.capturedOn(stream);
+  return graph ? Expected<bool>(*graph != 0) : tl::unexpected<Error>(graph.error());
+}
+
+/// In a capture of ours the graph has the order: nothing gets memory again before it is adopted or dropped, and what
+/// ran before the capture was waited for.
+static Status freeInOrder(SessionState &session, CUdeviceptr pointer, CUstream stream) {
+  if (const std::set<CUstream> *streams = session.memory.uses.of(pointer)) {
+    if (session.memory.heap->capturing()) {
+      session.memory.uses.forget(pointer);
+      return session.memory.heap->free(pointer, stream);
+    }
+    const Expected<bool> isCaptured = isAnyCaptured(session, *streams, stream);
+    if (!isCaptured)
+      return tl::unexpected<Error>(isCaptured.error());
+    if (*isCaptured) {
+      session.memory.freedLater.emplace_back(pointer, stream);
+      return {};
+    }
+    PUMPGRAPH_TRY(session.memory.uses.orderBefore(*session.driver, pointer, stream));
+  }
+  return session.memory.heap->free(pointer, stream);
+}
+
+/// What could not be freed while a stream was captured.
+static Status freeThoseOfCaptures(SessionState &session) {
+  for (const auto &[pointer, stream] : std::exchange(session.memory.freedLater, {}))
+    PUMPGRAPH_TRY(freeInOrder(session, pointer, stream));
+  return {};
+}
+
 Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::string_view name) {
   SessionState &session = *state_;
   const Entered entered(session);
   if (session.values.allAreLost)
     return fail(PUMPGRAPH_INTERNAL, "the session has lost its memory in an earlier failure");
   session.memory.heap->graphsEnded(session.capture.otherGraphs.takeEnded());
+  PUMPGRAPH_TRY(freeThoseOfCaptures(session));
   const Expected<GraphNumber> graph =
       session.memory.heap->capturing() ? GraphNumber{0} : session.capture.otherGraphs.capturedOn(stream);
   if (!graph)
@@ -123,39 +160,10 @@ Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::str
   return reinterpret_cast<void *>(*address);
 }
 
-/// Whether an order between streams would become part of a graph, or break its capture.
-static Expected<bool> isAnyCaptured(SessionState &session, const std::set<CUstream> &streams, CUstream stream) {
-  for (const CUstream each : streams)
-    if (const Expected<GraphNumber> graph = session.capture.otherGraphs.capturedOn(each); !graph || *graph != 0)
-      return graph ? Expected<bool>(true) : tl::unexpected<Error>(graph.error());
-  const Expected<GraphNumber> graph = session.capture.otherGraphs.capturedOn(stream);
-  return graph ? Expected<bool>(*graph != 0) : tl::unexpected<Error>(graph.error());
-}
-
-/// In a capture of ours the graph has the order: nothing gets memory again before it is adopted or dropped.
-static Status freeInOrder(SessionState &session, CUdeviceptr pointer, CUstream stream) {
-  if (const std::set<CUstream> *streams = session.memory.uses.of(pointer); streams) {
-    if (session.memory.heap->capturing()) {
-      session.memory.uses.forget(pointer);
-      return session.memory.heap->free(pointer, stream);
-    }
-    const Expected<bool> isCaptured = isAnyCaptured(session, *streams, stream);
-    if (!isCaptured)
-      return tl::unexpected<Error>(isCaptured.error());
-    if (*isCaptured) {
-      session.memory.freedLater.emplace_back(pointer, stream);
-      return {};
-    }
-    PUMPGRAPH_TRY(session.memory.uses.orderBefore(*session.driver, pointer, stream));
-  }
-  return session.memory.heap->free(pointer, stream);
-}
-
 Status Session::free(void *pointer, CUstream stream) {
   SessionState &session = *state_;
   const Entered entered(session);
-  for (const auto &[earlier, itsStream] : std::exchange(session.memory.freedLater, {}))
-    PUMPGRAPH_TRY(freeInOrder(session, earlier, itsStream));
+  PUMPGRAPH_TRY(freeThoseOfCaptures(session));
   return freeInOrder(session, addressOf(pointer), stream);
 }
 

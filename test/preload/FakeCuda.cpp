@@ -360,6 +360,11 @@ static CUresult encodeTiled(CUtensorMap *map, CUtensorMapDataType, cuuint32_t, v
   return CUDA_SUCCESS;
 }
 
+/// Without an effect: whoever is told of it does not know what the graph does.
+static CUresult changeChild(CUgraphExec, CUgraphNode, CUgraph) {
+  return CUDA_SUCCESS;
+}
+
 FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, cuuint64_t,
                                          CUdriverProcAddressQueryResult *result) {
   static const std::map<std::string_view, void *> functions = [] {
@@ -389,6 +394,7 @@ FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, 
     add("cuMemcpy2DAsync", copyRows);
     add("cuStreamWriteValue64", writeWord);
     add("cuTensorMapEncodeTiled", encodeTiled);
+    add("cuGraphExecChildGraphNodeSetParams", changeChild);
     add("cuModuleGetFunction", cuModuleGetFunction);
     add("cuLaunchKernel", cuLaunchKernel);
     add("cuLaunchTomorrow", cuLaunchTomorrow);

@@ -414,6 +414,22 @@ void constructor(int count) {
   loop.print();
 }
 
+/// Adds to memory, of whose block it gets another part.
+CUgraph graphThatAdds(Loop &loop, CUdeviceptr to) {
+  CUgraph graph = nullptr;
+  MUST(FIND(cuStreamBeginCapture, 10010)(loop.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+  loop.call(kernel("addBeside"), to, 0, 1.0F);
+  MUST(FIND(cuStreamEndCapture, 10000)(loop.stream(), &graph));
+  return graph;
+}
+
+CUgraphExec instantiate(CUgraph graph) {
+  CUgraphExec exec = nullptr;
+  MUST(FIND(cuGraphInstantiateWithFlags, 11040)(&exec, graph, 0));
+  MUST(FIND(cuGraphDestroy, 10000)(graph));
+  return exec;
+}
+
 /// A graph of the program's own is launched in each round: it adds to the loop's memory, or to memory of its own. From
 /// some round on there is another one, at whose launch the first is gone.
 void graphs(int count) {
@@ -422,22 +438,11 @@ void graphs(int count) {
   CUdeviceptr own = 0;
   MUST(memAlloc(&own, bytes));
   loop.set(own, static_cast<int>(bytes / sizeof(float)), 0.0F);
-  const CUfunction add = kernel("addBeside");
-  const auto instantiate = [&](CUdeviceptr to) {
-    CUgraph graph = nullptr;
-    CUgraphExec exec = nullptr;
-    MUST(FIND(cuStreamBeginCapture, 10010)(loop.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
-    loop.call(add, to, 0, 1.0F);
-    MUST(FIND(cuStreamEndCapture, 10000)(loop.stream(), &graph));
-    MUST(FIND(cuGraphInstantiateWithFlags, 11040)(&exec, graph, 0));
-    MUST(FIND(cuGraphDestroy, 10000)(graph));
-    return exec;
-  };
-  CUgraphExec exec = instantiate(own);
+  CUgraphExec exec = instantiate(graphThatAdds(loop, own));
   for (int i = 0; i < count; ++i) {
     if (i == count / 2) {
       MUST(FIND(cuGraphExecDestroy, 10000)(exec));
-      exec = instantiate(loop.sum());
+      exec = instantiate(graphThatAdds(loop, loop.sum()));
     }
     loop.round(0.5F, [&] { MUST(FIND(cuGraphLaunch, 10000)(exec, loop.stream())); });
   }
@@ -445,6 +450,21 @@ void graphs(int count) {
   float value = 0;
   MUST(FIND(cuMemcpyDtoH, 3020)(&value, own, sizeof value));
   std::printf("%g\n", value);
+}
+
+/// The program changes a child of a graph that adds to the loop's memory. The child works in other memory.
+void childGraph(int count) {
+  constexpr std::size_t bytes = 2 * mebibyte;
+  Loop loop(4 * mebibyte);
+  CUdeviceptr own = 0;
+  MUST(memAlloc(&own, bytes));
+  loop.set(own, static_cast<int>(bytes / sizeof(float)), 0.0F);
+  const CUgraphExec exec = instantiate(graphThatAdds(loop, loop.sum()));
+  const CUgraph child = graphThatAdds(loop, own);
+  MUST(FIND(cuGraphExecChildGraphNodeSetParams, 11010)(exec, nullptr, child));
+  for (int i = 0; i < count; ++i)
+    loop.round(0.5F, [&] { MUST(FIND(cuGraphLaunch, 10000)(exec, loop.stream())); });
+  loop.print();
 }
 
 const std::map<std::string, std::function<void(int)>> scenarios{
@@ -464,6 +484,7 @@ const std::map<std::string, std::function<void(int)>> scenarios{
     {"late-value", [](int rounds) { lateAddress(rounds, writeValue); }},
     {"late-host-table", lateHostTable},
     {"graphs", graphs},
+    {"child-graph", childGraph},
     {"pageable-table", pageableTable},
     {"mapped-table", mappedTable},
     {"waits", waits},

@@ -118,6 +118,10 @@ class Hazards(unittest.TestCase):
             self.assertIn("period1: 10 nodes, 3 buffers", pages[1])  # not the graph's
             self.assertIn("period2: 10 nodes, 2 buffers", pages[2])  # nor the sum
 
+    def test_a_changed_child_is_not_all_that_an_executable_graph_does(self):
+        said = self.same(8, "child-graph", 60)
+        self.assertEqual(rounds_in(said), 0, said)
+
     def test_a_library_that_reaches_memory_past_the_driver_ends_planning(self):
         for scenario, name in (("video", "libnvcuvid.so.1"), ("file", "cuFileRead")):
             said = self.same(8, scenario)

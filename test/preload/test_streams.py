@@ -133,14 +133,19 @@ class Failures(unittest.TestCase):
         self.assertGreater(min(ends.values()), 5, ends)
 
     def test_after_a_failure_while_the_link_is_measured_values_are_right(self):
+        measuring = 0
         for seed in range(8):
             program = (LOOPS, str(1010 + seed), "16", "120")
-            function = ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuCtxSynchronize", "cuStreamCreate")[seed % 4]
-            expected = plain(*program).stdout.splitlines()
-            got = planned(12, *program, PUMPGRAPH_FAKE_FAILS=f"{function}:{21 + seed}", PUMPGRAPH_RUN_LINK="")
-            lines = [line for line in got.stdout.splitlines() if "error" not in line]
-            self.assertEqual(lines, expected[:len(lines)], f"{program} {function}\n{got.stderr[-2000:]}")
-            self.assertIn(got.returncode, (0, 3), f"{program} {function}\n{got.stderr[-2000:]}")
+            function, nth = (("cuMemcpyHtoDAsync", 21), ("cuMemcpyDtoHAsync", 21), ("cuCtxSynchronize", 21),
+                             ("cuStreamCreate", 4))[seed % 4]
+            failing = f"{function}:{nth + seed // 4}"
+            got = planned(12, *program, PUMPGRAPH_FAKE_FAILS=failing, PUMPGRAPH_RUN_LINK="")
+            if "measuring the link" not in got.stderr:
+                continue  # it was another's call
+            measuring += 1
+            self.assertEqual((got.stdout, got.returncode), (plain(*program).stdout, 0),
+                             f"{program} {failing}\n{got.stderr[-2000:]}")
+        self.assertGreaterEqual(measuring, 6)
 
 
 class DrawnPrograms(unittest.TestCase):

@@ -2,6 +2,7 @@
 """Collectives in captured steps: the memory that they reach, the ones that are refused, and how NCCL is set."""
 
 import os
+import sys
 import types
 import unittest
 from unittest import mock
@@ -180,6 +181,16 @@ class Refused(CollectiveTest):
         self.refused("is given a tensor in host memory.*all_gather_object", collective("allreduce_"),
                      [torch.Tensor(0x1000, is_cuda=False)], group())
 
+    def test_groups_that_are_launched_together_with_other_work(self):
+        """NCCL launches them at the end, when the reach of the first is over."""
+        several = group(2)
+        world = types.SimpleNamespace(pg_coalesce_state=[several])
+        distributed = types.SimpleNamespace(is_available=lambda: True, get_backend=lambda _group: "nccl",
+                                            distributed_c10d=types.SimpleNamespace(_world=world))
+        with mock.patch.dict(sys.modules, {"torch.distributed": distributed}):
+            self.refused("launched together.*one by one", collective("broadcast_", "tensors process_group"), [self.a],
+                         several)
+
     def test_several_ranks_need_an_agreement(self):
         with mock.patch.object(torch.Tensor, "is_contiguous", lambda _tensor: True, create=True):
             with mock.patch.object(shared_steps, "_distributed"):
@@ -215,7 +226,7 @@ class Refused(CollectiveTest):
 class Nccl(TorchTest):
     def setUp(self):
         super().setUp()
-        self.addCleanup(setattr, collectives.Ranks, "is_registering", False)
+        self.addCleanup(setattr, collectives._Nccl, "is_registering", False)
 
     def settled(self, value, is_initialized):
         distributed = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: is_initialized)

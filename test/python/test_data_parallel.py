@@ -274,6 +274,17 @@ class Parts(GraphedTest):
         kept.clear()
         self.assertFalse(results.are_held())
 
+    def test_its_part_that_the_program_keeps_is_not_overwritten(self):
+        """to_local() may give the very part."""
+        made = DTensor(0xB000)
+        results = Results(None, [made], lambda tensors: [0 for _ in tensors])
+        self.assertFalse(results.are_held())
+        kept = [made._local_tensor]
+        with self.assertRaisesRegex(StaleStepError, "holds a distributed tensor"):
+            results.are_held()
+        kept.clear()
+        self.assertFalse(results.are_held())
+
 
 def sharded(**options):
     """A group of parameters as fully_shard() makes it."""

@@ -242,9 +242,10 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *
 
 /** Says that work on `stream` uses the allocation that holds `pointer`, whose own stream is another. On its free, work
  * that follows on the freeing stream waits for the work that `stream` has got until then. Where one of the two is
- * captured at that time, the allocation is freed after the capture.
+ * captured at that time, the allocation is freed by the first pumpgraph_allocate() or pumpgraph_free() after the
+ * capture. `stream` has to live until the free.
  *
- * Errors: PUMPGRAPH_INVALID_ARGUMENT if `pointer` is in no live allocation. */
+ * Errors: PUMPGRAPH_INVALID_ARGUMENT if `pointer` is in no live allocation. Callable from any thread. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_record_stream(pumpgraph_session *session, void *pointer,
                                                        pumpgraph_stream stream, pumpgraph_error *error);
 
@@ -857,7 +858,8 @@ PUMPGRAPH_API void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_st
 /** Frees an allocation of pumpgraph_torch_malloc(). Never throws: a failure is printed to stderr. */
 PUMPGRAPH_API void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream);
 /** Does the same as pumpgraph_record_stream() for the attached session. PyTorch calls it for tensors that its autograd
- * or a collective uses on another stream, and from `Tensor.record_stream()`. Never throws. */
+ * or a collective uses on another stream, and from `Tensor.record_stream()`. Memory of other owners is left alone.
+ * Never throws. */
 PUMPGRAPH_API void pumpgraph_torch_record_stream(void *pointer, pumpgraph_stream stream);
 /** Passes memory from one owner in PyTorch to another. The next pumpgraph_torch_free() of `pointer` in this thread
  * frees nothing, and the pumpgraph_torch_malloc() after it returns `pointer`, regardless of the size. NULL cancels

@@ -48,8 +48,8 @@ _REGISTRATION = "NCCL_GRAPH_REGISTER"
 _HOOKS = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 
 
-class Ranks:
-    """`is_registering`: NCCL may have read its settings before PumpGraph could make them."""
+class _Nccl:
+    """`is_registering`: it may have read its settings before PumpGraph could make them."""
 
     is_registering = False
 
@@ -60,7 +60,7 @@ class Ranks:
 def settle_nccl() -> None:
     """Before the first communicator: NCCL registers no buffers of captured collectives, or other ranks and the network
     might access them at any time."""
-    Ranks.is_registering = has_group() and os.environ.get(_REGISTRATION) != "0"
+    _Nccl.is_registering = has_group() and os.environ.get(_REGISTRATION) != "0"
     os.environ.setdefault(_REGISTRATION, "0")
 
 
@@ -69,7 +69,7 @@ def _refuse_registration() -> None:
         raise UnsupportedError(f"{_REGISTRATION} is {os.environ.get(_REGISTRATION, 'not set')}: NCCL would have other "
                                "ranks access the buffers of captured collectives at any time, and plans move those; "
                                f"write {_REGISTRATION}=0 into the environment")
-    if Ranks.is_registering:
+    if _Nccl.is_registering:
         raise UnsupportedError("torch.distributed.init_process_group() was called before pumpgraph.install(), and NCCL "
                                f"may have read {_REGISTRATION} by then; call install() first, or write "
                                f"{_REGISTRATION}=0 into the environment")

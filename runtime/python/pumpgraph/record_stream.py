@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor.record_stream() for a pluggable allocator, which PyTorch does not tell of it.
+"""Tensor.record_stream(), for values that a replay is about to overwrite. For frees the library hears of it, both from
+Python and from PyTorch's C++ side (pumpgraph_torch_record_stream()); an older PyTorch does not tell it.
 
 A tensor that is used on another stream than it was allocated on must not be given to anybody else before that stream is
 done with it. So the memory is held here until the program has let go of it, and the stream has come so far since.

@@ -125,8 +125,7 @@ bool readLine(std::string_view name, const std::vector<std::string_view> &words,
       return isRead;
     });
   if (name == "homes")
-    return readRuns(words,
-                    [&](std::string_view word) { return readFrames(word, start.homes[start.homes.add({})]); });
+    return readRuns(words, [&](std::string_view word) { return readFrames(word, start.homes[start.homes.add({})]); });
   if (name == "start") {
     int looksFurther = 0;
     const bool isRead = numbers(start.slackWeight, looksFurther);

@@ -298,6 +298,10 @@ TEST_F(ApiTest, servesPyTorch) {
   stats.struct_size = sizeof stats;
   ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
   EXPECT_EQ(stats.live_bytes, 100u);
+  int elsewhere = 0; // such as DLPack's
+  for (void *used : {pointer, static_cast<void *>(&elsewhere), static_cast<void *>(nullptr)})
+    pumpgraph_torch_record_stream(used, nullptr);
+  EXPECT_EQ(pumpgraph_record_stream(session_, &elsewhere, nullptr, nullptr), PUMPGRAPH_INVALID_ARGUMENT);
   pumpgraph_torch_free(pointer, 100, 0, nullptr);
   ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
   EXPECT_EQ(stats.live_allocations, 0u);

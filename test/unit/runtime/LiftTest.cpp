@@ -119,6 +119,61 @@ TEST_F(LiftTest, wantsToKnowWhatKernelsOfNcclReach) {
   EXPECT_EQ(step.description.nodes[0].accesses[1].may, modeReadWrite);
 }
 
+// Other ranks access memory that is registered with NCCL, and a child graph may have several kernels.
+TEST_F(LiftTest, knowsKernelsOfNcclByAnyOfItsNames) {
+  FakeKernel symmetric{"ncclSymkDevKernel_AllReduce", {8}, {}}, older{"ncclKernel_AllReduce_RING_LL", {8}, {}};
+  char *a = allocate(pageBytes, "a");
+  fake_.addKernel(graph_, {}, symmetric, {bytesOf(a)});
+  const CUgraph child = fake_.createGraph();
+  const CUgraphNode first = fake_.addKernel(child, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(nullptr)});
+  fake_.addKernel(child, {first}, older, {bytesOf(a)});
+  fake_.addChild(graph_, {}, child);
+  const CapturedStep unknown = describe();
+  ASSERT_EQ(unknown.refusals.size(), 2u);
+  EXPECT_NE(unknown.refusals[1].find("pumpgraph_declare_reach()"), std::string::npos);
+  ASSERT_TRUE(declarations_.addReach(driver_, graph_, {{}, {reinterpret_cast<CUdeviceptr>(a)}}));
+  const CapturedStep declared = describe();
+  ASSERT_EQ(declared.refusals.size(), 1u);
+  EXPECT_NE(declared.refusals[0].find("registered with NCCL"), std::string::npos);
+}
+
+// Of a collective's operator come events and copies, too: their order says nothing of its memory.
+TEST_F(LiftTest, kernelsAloneReachMemory) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  const CUgraphNode event = fake_.addPlain(graph_, {}, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+  const CUgraphNode fill = fake_.addFill(graph_, {event}, a, 0, 512);
+  fake_.addKernel(graph_, {fill}, plain_, {bytesOf(a), bytesOf(7), bytesOf(nullptr)});
+  ASSERT_TRUE(declarations_.addReach(driver_, graph_, {{}, {reinterpret_cast<CUdeviceptr>(b)}}));
+  const Description step = describe().description;
+  EXPECT_EQ(step.nodes[0].accesses.size(), 0u);
+  EXPECT_EQ(step.nodes[1].accesses.size(), 1u);
+  EXPECT_EQ(step.nodes[2].accesses.size(), 2u);
+}
+
+// A program may take turns with two buffers that were there before: the capture reaches the one that the rehearsal did
+// not.
+TEST_F(LiftTest, reachesWhatStandsInPlaceOfTheRehearsedMemory) {
+  FakeKernel kernel{"ncclDevKernel_AllReduce", {8}, {}};
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  int hidden = 0; // NCCL's, with the address of the operand in it
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(nullptr)});
+  ASSERT_TRUE(declarations_.addReach(driver_, graph_, {}));
+  fake_.addKernel(graph_, {}, kernel, {bytesOf(&hidden)});
+  ASSERT_TRUE(declarations_.addReach(driver_, graph_, {{}, {reinterpret_cast<CUdeviceptr>(a)}}));
+  const Rehearsal rehearsal(lift(), *heap_, declarations_);
+  declarations_ = {};
+  fake_.destroyGraph(graph_);
+  graph_ = fake_.createGraph();
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(b), bytesOf(7), bytesOf(nullptr)});
+  fake_.addKernel(graph_, {}, kernel, {bytesOf(&hidden)});
+  const CapturedStep step = describe(&rehearsal);
+  EXPECT_TRUE(step.refusals.empty());
+  std::set<std::string> reached;
+  for (const Access &access : step.description.nodes[1].accesses)
+    reached.insert(step.description.buffers[access.buffer].name);
+  EXPECT_EQ(reached, (std::set<std::string>{"a", "b"}));
+}
+
 // An integer that is no address is no access.
 TEST_F(LiftTest, ignoresNumbers) {
   allocate(pageBytes, "a");

@@ -12,39 +12,47 @@ namespace {
 
 constexpr std::uint64_t bytes = 3 * pageBytes;
 
+/// A session, and two streams of a driver whose work runs in an order drawn with `seed`; 0: at once.
+struct World {
+  explicit World(std::uint32_t seed = 0) : fake({.deferringSeed = seed}), driver(*fake.table()) {
+    Expected<std::unique_ptr<Session>> made = openSession(fake, 16, PUMPGRAPH_COMPILER_LIBRARY);
+    EXPECT_TRUE(made) << messageOf(made);
+    session = std::move(*made);
+    EXPECT_TRUE(driver.streamCreate(&own, CU_STREAM_NON_BLOCKING));
+    EXPECT_TRUE(driver.streamCreate(&other, CU_STREAM_NON_BLOCKING));
+  }
+  void *allocate(std::uint64_t size = bytes) { return *session->allocate(size, own, "buffer"); }
+  void free(void *pointer) { EXPECT_TRUE(session->free(pointer, own)); }
+  std::uint64_t allocations() const { return session->statistics().live.liveAllocations; }
+
+  FakeDriver fake;
+  const Driver &driver;
+  std::unique_ptr<Session> session;
+  CUstream own = nullptr, other = nullptr;
+};
+
 /// Another stream reads an allocation while that is freed, and its memory serves the next one. Whether it read the
 /// values of its own.
 bool readsItsOwn(std::uint32_t seed, bool isSaid) {
-  FakeDriver fake({.deferringSeed = seed});
-  Expected<std::unique_ptr<Session>> session = openSession(fake, 16, PUMPGRAPH_COMPILER_LIBRARY);
-  EXPECT_TRUE(session) << messageOf(session);
-  const Driver &driver = *fake.table();
-  CUstream own = nullptr, other = nullptr;
-  EXPECT_TRUE(driver.streamCreate(&own, CU_STREAM_NON_BLOCKING));
-  EXPECT_TRUE(driver.streamCreate(&other, CU_STREAM_NON_BLOCKING));
+  World world(seed);
   const auto fill = [&](void *target, unsigned char value) {
-    EXPECT_TRUE(driver.memsetD8Async(reinterpret_cast<CUdeviceptr>(target), value, bytes, own));
+    EXPECT_TRUE(world.driver.memsetD8Async(reinterpret_cast<CUdeviceptr>(target), value, bytes, world.own));
   };
-
-  void *first = *(*session)->allocate(bytes, own, "first");
+  void *first = world.allocate(), *read = world.allocate();
   fill(first, 1);
-  EXPECT_TRUE(driver.streamSynchronize(own));
-  void *read = *(*session)->allocate(bytes, own, "read");
-  EXPECT_TRUE(
-      driver.memcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(read), reinterpret_cast<CUdeviceptr>(first), bytes, other));
+  EXPECT_TRUE(world.driver.streamSynchronize(world.own));
+  EXPECT_TRUE(world.driver.memcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(read), reinterpret_cast<CUdeviceptr>(first),
+                                           bytes, world.other));
   if (isSaid) {
-    EXPECT_TRUE((*session)->recordStream(static_cast<char *>(first) + 64, other));
+    EXPECT_TRUE(world.session->recordStream(static_cast<char *>(first) + 64, world.other));
   }
-  EXPECT_TRUE((*session)->free(first, own));
-  void *second = *(*session)->allocate(bytes, own, "second");
+  world.free(first);
+  void *second = world.allocate();
   EXPECT_EQ(second, first);
   fill(second, 2);
-  EXPECT_TRUE(driver.streamSynchronize(own));
-  EXPECT_TRUE(driver.streamSynchronize(other));
-  const bool isItsOwn = *static_cast<char *>(read) == 1;
-  EXPECT_TRUE((*session)->free(second, own));
-  EXPECT_TRUE((*session)->free(read, own));
-  return isItsOwn;
+  EXPECT_TRUE(world.driver.streamSynchronize(world.own));
+  EXPECT_TRUE(world.driver.streamSynchronize(world.other));
+  return *static_cast<char *>(read) == 1;
 }
 
 TEST(StreamUses, freedMemoryWaitsForOtherStreams) {
@@ -57,36 +65,47 @@ TEST(StreamUses, freedMemoryWaitsForOtherStreams) {
 }
 
 TEST(StreamUses, whatIsNotThereIsRefused) {
-  FakeDriver fake;
-  Expected<std::unique_ptr<Session>> session = openSession(fake, 16, PUMPGRAPH_COMPILER_LIBRARY);
-  ASSERT_TRUE(session) << messageOf(session);
-  void *pointer = *(*session)->allocate(bytes, nullptr, "gone");
-  EXPECT_TRUE((*session)->free(pointer, nullptr));
-  const Status refused = (*session)->recordStream(pointer, nullptr);
+  World world;
+  void *pointer = world.allocate();
+  world.free(pointer);
+  const Status refused = world.session->recordStream(pointer, world.other);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().status, PUMPGRAPH_INVALID_ARGUMENT);
 }
 
-// An event would become part of the graph, or break its capture: the memory is freed once that is over.
+// An event would become part of the graph, or break its capture: the memory is freed once that is over, by whichever
+// call comes first.
 TEST(StreamUses, duringACaptureOfTheProgramItWaits) {
-  FakeDriver fake;
-  Expected<std::unique_ptr<Session>> session = openSession(fake, 16, PUMPGRAPH_COMPILER_LIBRARY);
-  ASSERT_TRUE(session) << messageOf(session);
-  const Driver &driver = *fake.table();
-  CUstream own = nullptr, other = nullptr;
-  ASSERT_TRUE(driver.streamCreate(&own, CU_STREAM_NON_BLOCKING));
-  ASSERT_TRUE(driver.streamCreate(&other, CU_STREAM_NON_BLOCKING));
-  void *pointer = *(*session)->allocate(bytes, own, "used");
-  ASSERT_TRUE((*session)->recordStream(pointer, other));
-  ASSERT_TRUE(driver.streamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
-  EXPECT_TRUE((*session)->free(pointer, own));
-  EXPECT_EQ((*session)->statistics().live.liveAllocations, 1u);
-  CUgraph graph = nullptr;
-  ASSERT_TRUE(driver.streamEndCapture(other, &graph));
-  void *next = *(*session)->allocate(64, own, "next");
-  EXPECT_TRUE((*session)->free(next, own));
-  EXPECT_EQ((*session)->statistics().live.liveAllocations, 0u);
-  EXPECT_TRUE(driver.graphDestroy(graph));
+  for (const bool allocates : {false, true}) {
+    World world;
+    void *used = world.allocate(), *besides = world.allocate(64);
+    ASSERT_TRUE(world.session->recordStream(used, world.other));
+    ASSERT_TRUE(world.driver.streamBeginCapture(world.other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    world.free(used);
+    EXPECT_EQ(world.allocations(), 2u);
+    CUgraph graph = nullptr;
+    ASSERT_TRUE(world.driver.streamEndCapture(world.other, &graph));
+    if (allocates)
+      EXPECT_EQ(world.allocate(), used);
+    else
+      world.free(besides);
+    EXPECT_EQ(world.allocations(), allocates ? 2u : 0u);
+    EXPECT_TRUE(world.driver.graphDestroy(graph));
+  }
+}
+
+// What autograd uses on another stream while a step is captured is the step's.
+TEST(StreamUses, inACaptureOfOursTheGraphHasTheOrder) {
+  World world;
+  void *before = world.allocate();
+  ASSERT_TRUE(world.session->recordStream(before, world.other));
+  ASSERT_TRUE(world.session->captureBegin());
+  void *inside = world.allocate();
+  ASSERT_TRUE(world.session->recordStream(inside, world.other));
+  world.free(inside);
+  world.free(before);
+  ASSERT_TRUE(world.session->captureEnd());
+  EXPECT_EQ(world.allocations(), 0u);
 }
 
 } // namespace
