@@ -7,6 +7,9 @@
 namespace pumpgraph::runtime {
 namespace {
 
+/// The most that CUDA takes ("Kernel Function Parameters" of its programming guide, from Volta on).
+constexpr std::size_t mostParameterBytes = 32'764;
+
 /// One launch's parameter bytes: separate pointers, or one packed buffer.
 struct ParameterBytes {
   void **separate = nullptr;
@@ -95,18 +98,18 @@ void KernelParameters::read(CUgraphNode kernel, std::uint32_t inner, LiftedNode 
   for (std::uint32_t index = 0; index < signature.parameters.size(); ++index) {
     const Parameter &parameter = signature.parameters[index];
     const std::size_t passed = bytes.of(parameter.offset, parameter.bytes);
-    if (passed == 0 && parameter.bytes != 0) {
+    if ((passed == 0 && parameter.bytes != 0) || parameter.bytes > mostParameterBytes) {
       node.refusal =
           fmt::format("parameter {} of kernel \"{}\" is not among the node's parameters", index, signature.name);
       return;
     }
-    const char *first =
-        bytes.separate ? static_cast<const char *>(bytes.separate[index]) : bytes.packed + parameter.offset;
-    const std::size_t end = lifted.bytes.size() + parameter.bytes;
-    lifted.bytes.insert(lifted.bytes.end(), first, first + passed);
+    const std::size_t begin = lifted.bytes.size(), end = begin + parameter.bytes;
     lifted.bytes.resize(end, 0);
+    if (passed != 0)
+      std::memcpy(lifted.bytes.data() + begin, bytes.separate ? bytes.separate[index] : bytes.packed + parameter.offset,
+                  passed);
     lifted.ends.push_back(end);
-    scan(first, passed, index, inner, node);
+    scan(lifted.bytes.data() + begin, parameter.bytes, index, inner, node); // an address may end in zeros not passed
   }
 }
 

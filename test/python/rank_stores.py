@@ -183,31 +183,30 @@ class Server:
         self._values = Values()
         self._changed = threading.Condition()
         self._listener = Listener(("127.0.0.1", 0))
-        self._connections = []
+        self._is_closed = threading.Event()
         self.address = self._listener.address
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
+        """No request that is sent from now on is answered."""
+        self._is_closed.set()
         self._listener.close()
-        for connection in self._connections:
-            connection.close()
 
     def _accept(self):
-        while True:
+        while not self._is_closed.is_set():
             try:
                 connection = self._listener.accept()
             except OSError:
                 return
-            self._connections.append(connection)
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
-        try:
+        with connection, contextlib.suppress(EOFError, OSError):  # the process has ended
             while True:
                 name, arguments = connection.recv()
+                if self._is_closed.is_set():
+                    return
                 connection.send(self._answer(name, arguments))
-        except (EOFError, OSError):
-            return  # the process has ended
 
     def _answer(self, name, arguments):
         with self._changed:
