@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Walks over all that lives across the step, several in a row: an optimizer made of many small operations, each over
-/// every parameter (docs/guide/sweeps.md).
+/// every parameter.
 #pragma once
 
 #include "passes/analysis/RequiredTraffic.h"

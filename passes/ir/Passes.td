@@ -29,37 +29,14 @@ defvar machineOptions = [
 def AnnotateAccesses : GraphPass<"annotate-accesses"> {
   let summary = "Narrow accesses by node kinds, parameter types and tables of the Clang plugin";
   let description = [{
-    Narrows accesses of evidence `assumed` or `observed`. A copy must read its source and overwrite its destination, a
-    fill must overwrite its destination (`proved`). A parameter of type `T const *`, by the kernel's mangled name, is only
-    read (`declared`).
+    Narrows accesses of evidence `assumed` or `observed`. A copy must read its source, copy and fill must overwrite
+    their destination (`proved`). A parameter of type `T const *`, by the kernel's mangled name, is only read
+    (`declared`).
 
-    `tables` names a file of the Clang plugin (`-fplugin-arg-pumpgraph-json=FILE`), one line a kernel:
-    ```json
-    {"kernel": "_Z3addPfS_", "slots": [{"parameter": 0, "offset": 0, "may": "read"},
-                                       {"parameter": 1, "offset": 0, "may": "write", "atomic": true} ] }
-    ```
-    Accesses get the mode of their slot, or of all slots where the parameter is unknown, and become `proved`. Slots that
-    escape or are unresolved change nothing, and ranges and overwrites are not used. A table that allows more than was
-    `declared`, and an observation that contradicts a table or type, give a warning.
-
-    Before:
-    ```mlir
-    pump.graph @step {
-      %x = pump.buffer "x" size(4096)
-      %y = pump.buffer "y" size(4096)
-      %k0 = pump.kernel "_Z3addiPKfPf" node(0) [readwrite %x[0, 4096] assumed parameter(1),
-                                                readwrite %y[0, 4096] assumed parameter(2)]
-    }
-    ```
-    After `annotate-accesses`:
-    ```mlir
-    pump.graph @step {
-      %x = pump.buffer "x" size(4096)
-      %y = pump.buffer "y" size(4096)
-      %k0 = pump.kernel "_Z3addiPKfPf" node(0) [read %x[0, 4096] declared parameter(1),
-                                                readwrite %y[0, 4096] assumed parameter(2)]
-    }
-    ```
+    `tables` names a file of the Clang plugin (`-fplugin-arg-pumpgraph-json=FILE`), one line a kernel. Accesses get the
+    mode of their slot, or of all slots where the parameter is unknown, and become `proved`. Slots that escape or are
+    unresolved change nothing, and ranges and overwrites are not used. A table that allows more than was `declared`, and
+    an observation that contradicts a table or type, give a warning.
   }];
   let options = [Option<"tables", "tables", "std::string", "", "JSON file of the Clang plugin">];
 }
@@ -67,10 +44,8 @@ def AnnotateAccesses : GraphPass<"annotate-accesses"> {
 def EstimateCosts : GraphPass<"estimate-costs"> {
   let summary = "Give nodes of unknown cost the time that their bytes or their arithmetic need";
   let description = [{
-    A kernel or fill costs its bytes over the bandwidth of device memory, or its arithmetic if that takes longer. A copy
-    costs its bytes over the bandwidth of the link. A constant is added; an empty node costs nothing. More than 32
-    unproved accesses to the whole of one range count as 32 passes together. Known costs stay. `from` first takes node
-    times of a saved step, by position and name.
+    Known costs stay, and `from` first takes node times of a saved step, by position and name. docs/design/cost-model.md has
+    the rest. More than 32 unproved accesses to the whole of one range count as 32 passes together.
   }];
   let options = [Option<"from", "from", "std::string", "", "file with the same step and its node times">]
                 # machineOptions;
@@ -80,7 +55,7 @@ def PlanResidency : GraphPass<"plan-residency"> {
   let summary = "Choose which bytes are in which frame at which time, under a budget";
   let description = [{
     Inserts `pump.evict`, `pump.prefetch` and `pump.discard`, and names a frame for every page. A step that fits gets frames
-    alone. Nodes of unknown cost count as free: run estimate-costs first. docs/design/planner.md describes the algorithm.
+    alone. Nodes of unknown cost count as free: run estimate-costs first.
 
     Before:
     ```mlir
@@ -125,27 +100,6 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
 
     In a step with copies the copies of a direction form a chain, programmatic edges become full ones, and implied edges are
     left out, since copies are slower on many streams.
-
-    Before:
-    ```mlir
-    pump.graph @step stage(planned) budget(4194304) {
-      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
-      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
-      %a.evict = pump.evict %a after(%k0)
-      %a.prefetch = pump.prefetch %a after(%a.evict)
-      %k1 = pump.kernel "backward" node(1) after(%k0, %a.prefetch) [read %a[0, 4194304] declared]
-    }
-    ```
-    After `lower-virtual`:
-    ```mlir
-    pump.graph @step stage(lowered_virtual) budget(4194304) host_bytes(4194304) {
-      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
-      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
-      %a.to_host = pump.to_host %a host(0) after(%k0)
-      %a.to_device = pump.to_device %a host(0) after(%a.to_host)
-      %k1 = pump.kernel "backward" node(1) after(%k0, %a.to_device) [read %a[0, 4194304] declared]
-    }
-    ```
   }];
 }
 
@@ -162,11 +116,9 @@ defvar adviceOptions = [
 def LowerManaged : GraphPass<"lower-managed"> {
   let summary = "Turn a plan into operations of an agent on managed memory";
   let description = [{
-    Pages leave and return as the plan's frames require (docs/design/managed.md). Managed memory has one copy of every
-    page: clean pages are evicted too, and dead ones discarded unless some access is unknown (`discard=false`).
-    Neighbouring pages that move alike move together. A captured node waits for operations with an edge to it; a prefetch
-    without one is a hint. Pages without a value are prefetched too, so that no write faults. The advice of `insert-advise`
-    comes first.
+    Pages leave and return as the plan's frames require (docs/design/managed.md). A captured node waits for operations with
+    an edge to it; a prefetch without one is a hint. The advice of `insert-advise` comes first. Dead pages are discarded
+    unless some access is unknown (`discard=false`).
   }];
   let options = !listconcat(machineOptions, [Option<"discard", "discard", "bool", "true",
                             "every access is known">],
@@ -176,8 +128,7 @@ def LowerManaged : GraphPass<"lower-managed"> {
 def InsertAdvise : GraphPass<"insert-advise"> {
   let summary = "Advise the driver on a step's managed memory";
   let description = [{
-    Replaces the advice of a step lowered for managed memory; `lower-managed` inserts the same. Read-only buffers that leave
-    are read mostly and prefer the host. Hosted ranges prefer the host and are mapped early. The pass cannot see whether
+    Replaces the advice of a step lowered for managed memory; `lower-managed` inserts the same. The pass cannot see whether
     every access is known: after `lower-managed{discard=false}` pass `read-mostly=false`.
   }];
   let options = adviceOptions;
@@ -186,8 +137,7 @@ def InsertAdvise : GraphPass<"insert-advise"> {
 def CheckResidency : GraphPass<"check-residency"> {
   let summary = "Prove a plan correct in every legal order, or name the mistake";
   let description = [{
-    Works on planned, lowered and re-lifted steps. docs/design/plan-correctness.md has the rules. A step without a plan is
-    an error. Changes nothing.
+    Works on planned, lowered and re-lifted steps, by docs/design/plan-correctness.md. Changes nothing.
   }];
 }
 
@@ -209,7 +159,7 @@ def SimulateStep : ReportPass<"simulate-step"> {
   let summary = "Predict each step, and simulate it on unified memory without a plan";
   let description = [{
     A table of in memory, demand paging at two density thresholds, prefetch at launch, the plan, the bounds; then all
-    stalls by cause. docs/design/cost-model.md describes the model, docs/reference/report.md the JSON. Changes nothing.
+    stalls by cause. docs/reference/report.md has the JSON. Changes nothing.
   }];
   let options = [Option<"budget", "budget", "::pumpgraph::ir::Bytes", "::pumpgraph::ir::Bytes()",
                         "device memory; 0: the plan's or the step's">,

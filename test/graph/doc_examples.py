@@ -3,7 +3,7 @@
 
   doc_examples.py parse FILE.md OPS.td        every ```mlir block is valid IR, and every op of OPS.td is in one of them
   doc_examples.py transform FILE.md           "Before:" run through the pipeline of "After `...`:" gives what follows
-  doc_examples.py passes Passes.md            prints the reference of the passes, with the options of many of them once
+  doc_examples.py passes Passes.md            prints the reference of the passes, without the options, which --help has
   doc_examples.py words FILE.md SYNTAX.cpp    every word that the syntax has for a value of an enum is in the text
   doc_examples.py ops FILE.md OPS.json        prints the reference of the IR with its tables made anew from what
                                               `llvm-tblgen --dump-json` says of the ops
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 BLOCK = r"```mlir\n(.*?)```"
-MACHINE = r"-up +: .*\n(?:-.*\n)*-host-memory +: .*\n"
+OPTIONS = r"\n#### Options\n\n```\n(?:-.*\n)*```\n"
 TABLE = re.compile(r"(<!-- PumpOps.td: (\w+ \w+) -->\n\n)(?:\|.*\n)*")
 PAIR = r"Before:\n\n?" + BLOCK + r"\n+After `([^`]+)`:\n\n?" + BLOCK
 
@@ -51,8 +51,8 @@ def transform(document):
 
 
 def passes(generated):
-    first = re.search(MACHINE, generated).end()
-    print(generated[:first] + re.sub(MACHINE, "-up to -host-memory: as of estimate-costs\n", generated[first:]), end="")
+    first, rest = re.sub(OPTIONS, "", generated).split("\n", 1)
+    print(f"{first}\n\n`pump-graph-opt --help` lists the options of each pass.\n{rest}", end="")
 
 
 def words(document, syntax):

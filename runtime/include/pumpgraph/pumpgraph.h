@@ -768,10 +768,10 @@ typedef struct pumpgraph_replanning {
   int32_t kept_first;         /**< 1: every new plan was over 1 % slower, and the first plan is in force again */
 } pumpgraph_replanning;
 
-/** Plans a rewritten step again from measured node times and keeps the faster plan, of two within 1 % the newer. Every
- * captured node is timed on the device, with the step's transfers beside it. If nodes reach operands in host memory,
- * and the new plan is over 2 % off its prediction or over 1 % faster than all earlier ones, this is repeated up to four
- * times in all.
+/** Plans a rewritten step again from measured node times and keeps the faster plan, of two within 0.5 % the newer.
+ * Every captured node is timed on the device, with the step's transfers beside it. If nodes reach operands in host
+ * memory, and the new plan is over 2 % off its prediction or over 1 % faster than all earlier ones, this is repeated up
+ * to four times in all.
  *
  * Waits for the device and runs the step some dozen times. The graph is changed in place: a caller that instantiated it
  * does so again, after an error too.

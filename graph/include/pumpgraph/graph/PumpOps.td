@@ -26,7 +26,7 @@ def Pump_GraphOp : Pump_Op<"graph", [IsolatedFromAbove, SingleBlock, NoTerminato
   let summary = "a step";
   let arguments = (ins
     Arg<SymbolNameAttr, "`@step`: its name">:$sym_name,
-    Arg<DefaultValuedAttr<I32Attr, "0">, "`stage(s)`: one of the stages above; without it `captured`">:$stage,
+    Arg<DefaultValuedAttr<I32Attr, "0">, "`stage(s)`: one of those above; by default `captured`">:$stage,
     Arg<DefaultValuedAttr<Pump_PositiveByteCount, "2097152">,
         "`page_bytes(n)`: the size of page and frame, by default 2 MiB">:$page_bytes,
     Arg<OptionalAttr<Pump_PositiveByteCount>, "`budget(n)`: of a planned step">:$budget,
@@ -51,8 +51,7 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
     Arg<UnitAttr, "`live_out`: its value at the end is needed">:$live_out,
     Arg<UnitAttr, "`renamable`: its value may continue at another address">:$renamable,
     Arg<Optional<Pump_BufferType>,
-        "`continues(%b)`: takes over the value of `%b` from some node on; a page with the same frame in both is one "
-        "page">:$continues,
+        "`continues(%b)`: takes over the value of `%b` from some node on">:$continues,
     Arg<Pump_PositiveByteCount, "`size(n)`: its bytes">:$size,
     Arg<OptionalAttr<Pump_PositiveByteCount>, "`address(a)`: on the device; without it unknown">:$address,
     Arg<OptionalAttr<DenseI32ArrayAttr>,
@@ -109,8 +108,8 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
         "`slowdown(f)`: time over hosted pages, as measured, over the "
         "[predicted](../design/cost-model.md#prediction) time; by default 1">:$slowdowns,
     Arg<DefaultValuedAttr<DenseBoolArrayAttr, "{}">,
-        "`aside`: of a `pure` node with a known parameter: the value here reaches no other write of the node. A "
-        "repetition leaves the access out and has other memory there">:$asides,
+        "`aside`: of a `pure` node with a known parameter: the value here reaches no other write of the node, and a "
+        "repetition has other memory there">:$asides,
     Arg<OptionalAttr<F64Attr>, "`cost(us)`: its time with all operands on the device">:$cost_us,
     Arg<OptionalAttr<F64Attr>,
         "`arithmetic(us)`: the time of its declared arithmetic, for nodes without `cost`">:$arithmetic_us));
@@ -191,10 +190,10 @@ class Pump_AddedOp<string mnemonic, string kind, dag more = (ins), string syntax
   }];
 }
 
-defvar joinedWish = (ins Arg<UnitAttr, "`joined`: wish for a further row of the copy before it">:$joined);
+defvar joinedWish = (ins Arg<UnitAttr, "`joined`: wish for a further row of the previous one">:$joined);
 defvar copyArguments = (ins
-  Arg<Pump_ByteCount, "`host(offset)`: the place in the pinned pool">:$host_offset,
-  Arg<UnitAttr, "`joined`: a further row of the copy before it in its direction">:$joined);
+  Arg<Pump_ByteCount, "`host(offset)`: the place there">:$host_offset,
+  Arg<UnitAttr, "`joined`: a further row of the previous copy in its direction">:$joined);
 defvar copySyntax = "`host` `(` $host_offset `)` (`joined` $joined^)?";
 
 def Pump_EvictOp : Pump_AddedOp<"evict", "Evict", joinedWish, "(`joined` $joined^)?"> {
@@ -212,10 +211,10 @@ def Pump_AdviseOp : Pump_AddedOp<"advise", "Advise",
   let summary = "how the range will be used; nothing moves";
 }
 def Pump_CopyToHostOp : Pump_AddedOp<"to_host", "CopyToHost", copyArguments, copySyntax> {
-  let summary = "a lowered evict: a copy from the buffer's address into the pinned pool";
+  let summary = "a lowered evict: into the pinned pool";
 }
 def Pump_CopyToDeviceOp : Pump_AddedOp<"to_device", "CopyToDevice", copyArguments, copySyntax> {
-  let summary = "a lowered prefetch: a copy from the pinned pool to the buffer's address";
+  let summary = "a lowered prefetch: from the pinned pool";
 }
 
 #endif
