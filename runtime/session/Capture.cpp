@@ -42,6 +42,8 @@ Status Session::captureBegin() {
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "a capture is already running in this session");
   const ContextScope scope(*session.driver, session.device.context);
   session.memory.heap->graphsEnded(session.capture.otherGraphs.takeEnded());
+  if (!session.memory.uses.empty()) // memory freed inside serves others without an order: see freeInOrder()
+    PUMPGRAPH_TRY_WHILE(session.driver->ctxSynchronize(), "before a capture");
   // Captured copies need memory at the addresses they name.
   if (StepState *inForce = stepInForce(session)) {
     PUMPGRAPH_TRY_WHILE(takePlanBack(session), "before a capture");

@@ -94,6 +94,33 @@ TEST(StreamUses, duringACaptureOfTheProgramItWaits) {
   }
 }
 
+/// As readsItsOwn(), but the memory is freed in a capture that is given up, and serves the next capture.
+bool readsItsOwnAcrossACapture(std::uint32_t seed) {
+  World world(seed);
+  void *first = world.allocate(), *read = world.allocate();
+  const auto address = [](void *pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
+  EXPECT_TRUE(world.driver.memsetD8Async(address(first), 1, bytes, world.own));
+  EXPECT_TRUE(world.driver.streamSynchronize(world.own));
+  EXPECT_TRUE(world.driver.memcpyDtoDAsync(address(read), address(first), bytes, world.other));
+  EXPECT_TRUE(world.session->recordStream(first, world.other));
+  EXPECT_TRUE(world.session->captureBegin());
+  world.free(first);
+  EXPECT_TRUE(world.session->captureEnd());
+  EXPECT_TRUE(world.session->captureBegin()); // drops the one before
+  EXPECT_TRUE(world.session->captureEnd());
+  void *second = world.allocate();
+  EXPECT_EQ(second, first);
+  EXPECT_TRUE(world.driver.memsetD8Async(address(second), 2, bytes, world.own));
+  EXPECT_TRUE(world.driver.streamSynchronize(world.own));
+  EXPECT_TRUE(world.driver.streamSynchronize(world.other));
+  return *static_cast<char *>(read) == 1;
+}
+
+TEST(StreamUses, aCaptureBeginsAfterWhatOtherStreamsUse) {
+  for (std::uint32_t seed = 1; seed <= 40; ++seed)
+    EXPECT_TRUE(readsItsOwnAcrossACapture(seed)) << "seed " << seed;
+}
+
 // What autograd uses on another stream while a step is captured is the step's.
 TEST(StreamUses, inACaptureOfOursTheGraphHasTheOrder) {
   World world;
