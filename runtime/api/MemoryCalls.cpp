@@ -6,6 +6,8 @@
 
 using namespace pumpgraph::runtime;
 
+static constexpr double mostSecondsOfMeasurement = 60;
+
 extern "C" {
 
 pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream, const char *name,
@@ -127,6 +129,14 @@ pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error
 
 pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error) {
   return onSession(session, error, [&](Session &self) -> Status { return self.emptyCache(); });
+}
+
+pumpgraph_status pumpgraph_measure_link(pumpgraph_session *session, double seconds, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!(seconds > 0 && seconds <= mostSecondsOfMeasurement))
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "seconds is {}, outside (0, {}]", seconds, mostSecondsOfMeasurement);
+    return self.measureLink(std::chrono::duration<double>(seconds));
+  });
 }
 
 pumpgraph_status pumpgraph_begin_paging(pumpgraph_session *session, pumpgraph_stream stream, int32_t *begun,

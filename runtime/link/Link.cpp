@@ -10,12 +10,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
 namespace pumpgraph::runtime {
 namespace {
 
-constexpr std::uint64_t wantedPages = 32;
 /// Enough pieces that what the processor takes to submit them does not count.
 constexpr int piecesPerRun = 12, runs = 6;
 
@@ -70,30 +68,53 @@ public:
 
   /// Bytes per second of copies up, down, or both at once. The fastest run counts: what else is on the link can only
   /// make a copy slower, and a bound must not rest on that.
-  Expected<double> time(bool up, bool down) {
-    double best = std::numeric_limits<double>::infinity(); // seconds
+  Expected<double> fastest(bool up, bool down) {
+    double best = 0;
     for (int run = 0; run < runs; ++run) {
-      PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
-      const Driver::Clock::time_point start = tools_.driver.now();
-      mayBeBusy_ = true;
-      for (int piece = 0; piece < piecesPerRun; ++piece) {
-        if (up)
-          PUMPGRAPH_TRY(tools_.driver.memcpyHtoDAsync(address_, pool_->at(0), pieceBytes_, tools_.stream));
-        if (down)
-          PUMPGRAPH_TRY(
-              tools_.driver.memcpyDtoHAsync(pool_->at(pieceBytes_), address_ + downOffset_, pieceBytes_, second_));
-      }
-      PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
-      mayBeBusy_ = false;
-      best = std::min(best, std::chrono::duration<double>(tools_.driver.now() - start).count());
+      const Expected<double> speed = speedOfRun(up, down);
+      if (!speed)
+        return speed;
+      best = std::max(best, *speed);
     }
-    return static_cast<double>(pieceBytes_) * piecesPerRun * (up && down ? 2 : 1) / best;
+    return best;
+  }
+
+  /// The median of the runs until `end`, one at least.
+  Expected<double> typicalUntil(Driver::Clock::time_point end, bool up, bool down) {
+    std::vector<double> speeds;
+    do {
+      const Expected<double> speed = speedOfRun(up, down);
+      if (!speed)
+        return speed;
+      speeds.push_back(*speed);
+    } while (tools_.driver.now() < end);
+    const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
+    std::nth_element(speeds.begin(), middle, speeds.end());
+    return *middle;
   }
 
 private:
+  Expected<double> speedOfRun(bool up, bool down) {
+    PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
+    const Driver::Clock::time_point start = tools_.driver.now();
+    mayBeBusy_ = true;
+    for (int piece = 0; piece < piecesPerRun; ++piece) {
+      if (up)
+        PUMPGRAPH_TRY(tools_.driver.memcpyHtoDAsync(address_, pool_->at(0), pieceBytes_, tools_.stream));
+      if (down)
+        PUMPGRAPH_TRY(
+            tools_.driver.memcpyDtoHAsync(pool_->at(pieceBytes_), address_ + downOffset_, pieceBytes_, second_));
+    }
+    PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
+    mayBeBusy_ = false;
+    const std::chrono::duration<double> took = tools_.driver.now() - start;
+    return static_cast<double>(pieceBytes_) * piecesPerRun * (up && down ? 2 : 1) / took.count();
+  }
+
   /// A quarter of the host memory allowed at most, for it is only a measurement.
   std::uint64_t pagesOf(std::uint64_t available) const {
-    return std::min({2 * wantedPages, available, std::max<std::uint64_t>(tools_.host.limitBytes() / 4 / pageBytes, 1)});
+    return std::min(
+        {pagesToMeasureWith, available, std::max<std::uint64_t>(tools_.host.limitBytes() / 4 / pageBytes, 1)});
   }
   Status preparePieces(std::uint64_t pages) {
     pieceBytes_ = std::max<std::uint64_t>(pages / 2, 1) * pageBytes;
@@ -130,7 +151,7 @@ LinkSpeed fastestOf(const LinkSpeed &one, const LinkSpeed &other) {
 static Expected<LinkSpeed> measureOn(Bench &bench) {
   LinkSpeed speed;
   const auto measure = [&](bool up, bool down, double &result) -> Status {
-    const Expected<double> measured = bench.time(up, down);
+    const Expected<double> measured = bench.fastest(up, down);
     if (!measured)
       return inContext(measured.error(), "measuring the link");
     result = roundSpeed(*measured);
@@ -153,6 +174,26 @@ Expected<LinkSpeed> measureLinkOn(const MemoryTools &tools, CUdeviceptr address,
   Bench bench(tools);
   PUMPGRAPH_TRY_WHILE(bench.prepareOn(address, bytes), "measuring the link");
   return measureOn(bench);
+}
+
+Expected<LinkSpeed> measureLinkBesideOthers(const MemoryTools &tools, std::chrono::duration<double> time) {
+  Bench bench(tools);
+  PUMPGRAPH_TRY_WHILE(bench.prepare(), "measuring the link");
+  const Driver::Clock::time_point start = tools.driver.now();
+  LinkSpeed speed;
+  // Phases end by the clock, so that processes which begin together stay in the same one.
+  const auto measure = [&](int phase, bool up, bool down, double &result) -> Status {
+    const auto until = std::chrono::duration_cast<Driver::Clock::duration>(time * phase / 3);
+    const Expected<double> measured = bench.typicalUntil(start + until, up, down);
+    if (!measured)
+      return inContext(measured.error(), "measuring the link");
+    result = roundSpeed(*measured);
+    return {};
+  };
+  PUMPGRAPH_TRY(measure(1, true, true, speed.both));
+  PUMPGRAPH_TRY(measure(2, true, false, speed.up));
+  PUMPGRAPH_TRY(measure(3, false, true, speed.down));
+  return speed;
 }
 
 std::string processorName() {

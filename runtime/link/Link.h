@@ -6,6 +6,7 @@
 #include "runtime/driver/Driver.h"
 #include "runtime/lower/MemoryTools.h"
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -35,12 +36,19 @@ struct KeptLink {
 /// The processor's model, as the system calls it.
 std::string processorName();
 
+/// For a piece in each direction. Fewer do.
+inline constexpr std::uint64_t pagesToMeasureWith = 64;
+
 /// Times copies of 64 MiB between pinned memory and device frames; smaller ones when the budget has no room for two
 /// such pieces. Takes some 400 ms.
 Expected<LinkSpeed> measureLink(const MemoryTools &tools);
 
 /// The same on device memory that is in use and idle: its values stay. Needs two pages.
 Expected<LinkSpeed> measureLinkOn(const MemoryTools &tools, CUdeviceptr address, std::uint64_t bytes);
+
+/// The speed that other processes leave to this one, if they measure at the same time: the typical one, for `time`
+/// altogether.
+Expected<LinkSpeed> measureLinkBesideOthers(const MemoryTools &tools, std::chrono::duration<double> time);
 
 /// Where a device's figures are kept: one file for each GPU and driver version. A GPU that has moved, or a copied file,
 /// is known by KeptLink::machine.

@@ -6,6 +6,7 @@
 #include "runtime/state/Backend.h"
 #include "runtime/state/Budget.h"
 #include "runtime/state/Exchange.h"
+#include "runtime/state/Links.h"
 #include "runtime/state/Values.h"
 
 #include <algorithm>
@@ -335,6 +336,16 @@ Status Session::emptyCache() {
     return settled;
   session.memory.host->giveBackReleased();
   return {};
+}
+
+Status Session::measureLink(std::chrono::duration<double> time) {
+  SessionState &session = *state_;
+  const Entered entered(session);
+  if (session.backend.isManaged)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "the link of a session on managed memory is measured with its first plan");
+  if (session.memory.heap->capturing())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "the link cannot be measured during a capture");
+  return measureLinkBesideOthers(session, time);
 }
 
 bool Session::beginPaging(CUstream stream) {

@@ -12,6 +12,7 @@
 #include "runtime/state/Budget.h"
 #include "runtime/state/SessionOptions.h"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -90,6 +91,7 @@ public:
   /// Brings every value to its address; the next replay of a rewritten step puts its plan in force again.
   Status takeBack();
   Status emptyCache();
+  Status measureLink(std::chrono::duration<double> time);
   /// Operators run eagerly on `stream` until endPaging(), and may need more than the budget together. Whether it has
   /// begun: not on managed memory, without a budget, or while a plan is in force.
   bool beginPaging(CUstream stream);

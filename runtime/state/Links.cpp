@@ -50,6 +50,20 @@ Status openLink(SessionState &session) {
   return {};
 }
 
+Status measureLinkBesideOthers(SessionState &session, std::chrono::duration<double> time) {
+  if (session.memory.frames->available() < pagesToMeasureWith)
+    PUMPGRAPH_TRY(session.memory.heap->flushCache(pagesToMeasureWith));
+  const Expected<LinkSpeed> measured = measureLinkBesideOthers(memoryTools(session), time);
+  if (!measured)
+    return tl::unexpected<Error>(measured.error());
+  session.messages.add(Level::Info, fmt::format("beside other processes the link of {} moves {:.1f} GB/s up, {:.1f} "
+                                                "down and {:.1f} in both directions, {:.1f} alone",
+                                                session.device.name, measured->up / 1e9, measured->down / 1e9,
+                                                measured->both / 1e9, session.link.copies.both / 1e9));
+  session.link.copies = *measured;
+  return {};
+}
+
 static Expected<ManagedLink> measureArenaLink(SessionState &session) {
   return measureManagedLink(*session.driver, session.options.device, *session.memory.addresses,
                             session.memory.frames->budgetFrames() * pageBytes, *session.link.lanes);

@@ -7,10 +7,15 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <chrono>
+
 namespace pumpgraph::runtime {
 
 /// Of a session on virtual memory.
 Status openLink(SessionState &session);
+/// Measures it once more, for `time`, while other processes do so too: plans from now on count on the speed that those
+/// leave. For a session on virtual memory, outside captures.
+Status measureLinkBesideOthers(SessionState &session, std::chrono::duration<double> time);
 /// Of a session on managed memory: measured when its first step is planned.
 Expected<const ManagedLink *> managedLinkOf(SessionState &session);
 /// Measures it once more, some time after the first. Whether that shows that something was in the way then, so that

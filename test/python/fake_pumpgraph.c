@@ -253,6 +253,11 @@ FAKE pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgrap
   return answer("empty_cache", error);
 }
 
+FAKE pumpgraph_status pumpgraph_measure_link(pumpgraph_session *session, double seconds, pumpgraph_error *error) {
+  write_down("measure_link %p %.1f\n", (void *)session, seconds);
+  return answer("measure_link", error);
+}
+
 static uint64_t paged_bytes = 0;
 static int32_t is_paged = 0;
 

@@ -275,14 +275,14 @@ class Processes(unittest.TestCase):
         self.assertEqual(said[0], said[1])
         self.assertRegex(said[0][-1].reason, "rank 2 has not come to the plan of step \"train\" within 2 s")
 
-    def test_ranks_begin_together(self):
+    def test_a_decision_lets_ranks_go_at_one_time(self):
         server = Server()
         self.addCleanup(server.close)
         began = {}
 
         def arrive(rank):
             time.sleep(0.2 * rank)
-            Ranks(ServedStore(server.address), rank, RANKS, 60.0).together("the measurement")
+            Ranks(ServedStore(server.address), rank, RANKS, 60.0).decide(Vote("capture", "train"))
             began[rank] = time.monotonic()
 
         start = time.monotonic()
@@ -292,9 +292,6 @@ class Processes(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertGreaterEqual(min(began.values()) - start, 0.2 * (RANKS - 1))
-        alone = Ranks(ServedStore(server.address), 0, RANKS, 0.1, first=1)
-        with self.assertRaisesRegex(UnsupportedError, "ranks 1, 2 have not come to the beginning of"):
-            alone.together("the measurement")
 
     def test_the_store_is_gone(self):
         server = Server()

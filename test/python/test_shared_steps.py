@@ -78,7 +78,8 @@ class SharedTest(base.TrainingTest):
         for patch in (mock.patch.dict(sys.modules, {"torch.distributed": distributed}),
                       mock.patch.object(torch, "all_reduce", self.group.all_reduce, create=True),
                       mock.patch.object(shared_steps._Process, "store", None),
-                      mock.patch.object(shared_steps._Process, "ranks", None)):
+                      mock.patch.object(shared_steps._Process, "ranks", None),
+                      mock.patch.object(shared_steps._Process, "measured_with", None)):
             patch.start()
             self.addCleanup(patch.stop)
         self.calls()
@@ -106,6 +107,22 @@ class Captures(SharedTest):
                          ["all_reduce of 16 bytes of torch.float32 among ranks 0, 1"])
         self.assertRegex(self.adoptions()[0], " hosting$")  # where there is no room, and no trials
         step.replay()
+
+    def test_the_link_is_measured_with_all_ranks_once(self):
+        self.capture(self.reducing)
+        lines = self.calls()
+        measured = [index for index, line in enumerate(lines) if line.startswith("measure_link")]
+        begun = next(index for index, line in enumerate(lines) if line.startswith("capture_begin"))
+        self.assertEqual(len(measured), 1)
+        self.assertLess(measured[0], begun)
+        self.capture(self.reducing, name="second")
+        self.assertFalse([line for line in self.calls() if line.startswith("measure_link")])
+
+    def test_no_room_to_measure_the_link_is_no_error(self):
+        self.fail_next("measure_link", Status.OUT_OF_DEVICE_MEMORY, "no room")
+        with self.assertLogs("pumpgraph", "INFO") as logged:
+            self.capture(self.reducing).replay()
+        self.assertRegex(logged.output[0], "one rank alone")
 
     def test_a_step_without_collectives_concerns_nobody(self):
         step = self.capture()

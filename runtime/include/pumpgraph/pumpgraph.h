@@ -360,6 +360,17 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, p
  * saves the capture milliseconds for each GiB that the capture allocates. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error);
 
+/** Measures the link between host and device again, while other processes on this host do the same: call it in all of
+ * them at one time. Later plans count on the speed that the others leave to this one.
+ *
+ * Waits for the device. Needs free memory under the budget, up to 128 MiB, and gives up freed allocations for it.
+ *
+ * \param seconds for which it copies, at most 60; the same in all processes.
+ * \return PUMPGRAPH_OUT_OF_DEVICE_MEMORY without free memory: plans go on counting on the speed that was measured
+ *         alone. PUMPGRAPH_INVALID_ARGUMENT during a capture, and on managed memory. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_measure_link(pumpgraph_session *session, double seconds,
+                                                      pumpgraph_error *error);
+
 /** Begins paging: until pumpgraph_end_paging() the caller runs operators eagerly on `stream` that together can need
  * more than the budget. An allocation on that stream gets device memory; the least recently used memory moves to host
  * memory for it, and stays at its address there.

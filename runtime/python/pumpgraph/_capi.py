@@ -202,6 +202,7 @@ FUNCTIONS = {
     "pumpgraph_departures": (c_int, [c_void_p, POINTER(POINTER(c_uint64)), _ERROR]),
     "pumpgraph_take_back": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_empty_cache": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_measure_link": (c_int, [c_void_p, c_double, _ERROR]),
     "pumpgraph_begin_paging": (c_int, [c_void_p, c_void_p, POINTER(c_int32), _ERROR]),
     "pumpgraph_page_in": (c_int, [c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_end_paging": (c_int, [c_void_p, POINTER(c_uint64), _ERROR]),

@@ -360,6 +360,10 @@ class Session:
         """Gives up freed allocations that are kept to be used again. Not while a stream is capturing."""
         self.library.call("pumpgraph_empty_cache", self._handle)
 
+    def measure_link(self, seconds: float) -> None:
+        """Measures the link again, while all other ranks of the host do so too. Plans from now on count on that."""
+        self.library.call("pumpgraph_measure_link", self._handle, seconds)
+
     def begin_paging(self, stream: int) -> bool:
         """Operators run eagerly on `stream` until end_paging(), and may need more than the budget together. Whether it
         has begun: on managed memory, without a budget and while a plan is in force there is nothing to page."""

@@ -296,12 +296,6 @@ class Ranks:
             self._kept.clear()
         self._kept.append(number)
 
-    def together(self, name: str) -> None:
-        """Returns on all ranks at about the same time, or raises PumpGraphError after the time-out."""
-        decision = self.decide(Vote("beginning", name))
-        if decision.outcome is Wish.REFUSE:
-            raise decision.error()
-
 
 @contextlib.contextmanager
 def store_explained(what: str) -> Iterator[None]:

@@ -563,7 +563,7 @@ class Graphed:
             output = self._warm_up(installation, inputs, surroundings, kind)
             self._calls[kind] += 1
             return output
-        with capturing(self._name, self._warm_ups[kind].has_collectives) as shared:
+        with capturing(self._name, self._warm_ups[kind].has_collectives, installation.session) as shared:
             refuse(self._name, self._changes.get(kind, ()))
             graph = self._capture(installation, call, inputs, surroundings, kind, shared)
         self._graphs.setdefault(call.key, []).append(graph)

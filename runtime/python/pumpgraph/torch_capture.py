@@ -297,7 +297,7 @@ def capture(
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
                               hosting, rematerialize)
     own = [each for _, each in of_the_device(Reachable(fn).generators, installation.device)]
-    with capturing(name, has_collectives) as shared, contextlib.ExitStack() as undo:
+    with capturing(name, has_collectives, installation.session) as shared, contextlib.ExitStack() as undo:
         step = capture_warm(installation, shared.following(fn), things, options, timings, capture_error_mode,
                             inputs=Things(inputs), generators=own, modules=found.modules, shared=shared)
         undo.callback(step.close)

@@ -11,6 +11,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <filesystem>
@@ -581,6 +583,40 @@ TEST_F(ApiTest, keepsTheLinkSpeed) {
   EXPECT_EQ(kept->measurements, wantedMeasurements);
   EXPECT_GT(kept->speed.up, 1);
   EXPECT_EQ(kept->speed.both, 1e18);
+}
+
+// The fastest figure would be the one from before other processes began.
+TEST_F(ApiTest, countsOnWhatOtherProcessesLeaveOfTheLink) {
+  const auto speeds = [&] {
+    const nlohmann::json link = nlohmann::json::parse(reportOfAStep(session_)).at("runtime").at("link");
+    std::array<double, 3> values{};
+    std::ranges::transform(std::array{"up_bytes_per_second", "down_bytes_per_second", "both_bytes_per_second"},
+                           values.begin(), [&](const char *key) { return link.at(key).get<double>(); });
+    return values;
+  };
+  const std::array<double, 3> alone = speeds();
+  fake_.leaveOfLink(0.25);
+  EXPECT_EQ(speeds(), alone);
+  ASSERT_EQ(pumpgraph_measure_link(session_, 0.01, nullptr), PUMPGRAPH_OK);
+  const std::array<double, 3> beside = speeds();
+  for (std::size_t way = 0; way < beside.size(); ++way)
+    EXPECT_NEAR(beside[way] / alone[way], 0.25, 0.05) << way;
+}
+
+TEST_F(ApiTest, measuresTheLinkInFreeMemoryAlone) {
+  pumpgraph_error error{};
+  for (const double seconds : {0.0, -1.0, 61.0, std::nan("")})
+    EXPECT_EQ(pumpgraph_measure_link(session_, seconds, &error), PUMPGRAPH_INVALID_ARGUMENT) << seconds;
+  ASSERT_EQ(pumpgraph_capture_begin(session_, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(pumpgraph_measure_link(session_, 0.01, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  ASSERT_EQ(pumpgraph_capture_end(session_, nullptr), PUMPGRAPH_OK);
+  void *all = nullptr;
+  ASSERT_EQ(pumpgraph_allocate(session_, 16 * pageBytes, nullptr, "all", &all, nullptr), PUMPGRAPH_OK);
+  static_cast<char *>(all)[5] = 7;
+  EXPECT_EQ(pumpgraph_measure_link(session_, 0.01, &error), PUMPGRAPH_OUT_OF_DEVICE_MEMORY) << error.message;
+  EXPECT_EQ(static_cast<char *>(all)[5], 7);
+  ASSERT_EQ(pumpgraph_free(session_, all, nullptr, nullptr), PUMPGRAPH_OK); // and is kept for the next allocation
+  EXPECT_EQ(pumpgraph_measure_link(session_, 0.01, &error), PUMPGRAPH_OK) << error.message;
 }
 
 // A file that came from another machine, or a GPU that went to one.

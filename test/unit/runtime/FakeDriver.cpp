@@ -1564,6 +1564,12 @@ LinkSpeed FakeDriver::link() const {
           2 * std::min(speeds.upBytesPerSecond, speeds.downBytesPerSecond)};
 }
 
+void FakeDriver::leaveOfLink(double share) {
+  const std::lock_guard lock(state_->mutex);
+  state_->options.upBytesPerSecond *= share;
+  state_->options.downBytesPerSecond *= share;
+}
+
 void FakeDriver::failCall(const std::string &symbol, int nth, CUresult result) {
   const std::lock_guard lock(state_->mutex);
   state_->failures[symbol] = {state_->calls[symbol] + static_cast<std::uint64_t>(nth), result};

@@ -88,6 +88,8 @@ public:
 
   /// Of the link, as a session measures it.
   LinkSpeed link() const;
+  /// What other processes leave of it from now on.
+  void leaveOfLink(double share);
 
   /// Of sessions opened from now on.
   void setKernelQueues(int count) { table_->kernelQueues.count = count; }
