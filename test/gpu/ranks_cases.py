@@ -15,6 +15,7 @@ import gc
 import hashlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -316,6 +317,22 @@ def ddp_small_buckets_losses():
 
 def fsdp_losses():
     equals_plain("fsdp")
+
+
+def ddp_at_two_thirds():
+    equals_plain("ddp", 2 / 3)
+
+
+def ddp_at_a_third():
+    equals_plain("ddp", 1 / 3)
+
+
+def fsdp_at_two_thirds():
+    equals_plain("fsdp", 2 / 3)
+
+
+def fsdp_at_a_third():
+    equals_plain("fsdp", 1 / 3)
 
 
 def fsdp_keeping_losses():
@@ -705,6 +722,35 @@ def hang_becomes_an_error():
     check(captured.output.item() == 1 << 20, "the device does not work any more")
 
 
+def rank_is_killed():
+    """Between two replays: the other rank's next one cannot end, and ends its process within the time-out."""
+    if "--killed" not in sys.argv:
+        check(RANKS > 1, "it needs two ranks")
+        began = time.monotonic()
+        result = subprocess.run([sys.executable, __file__, "rank_is_killed", "--killed"], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, timeout=200)
+        text = result.stdout.decode()
+        if RANK == RANKS - 1:
+            check(result.returncode == -signal.SIGKILL, f"exit status {result.returncode}: {text[-1500:]}")
+        else:
+            check(result.returncode == 1, f"exit status {result.returncode}: {text[-1500:]}")
+            check("another rank may have ended" in text, f"no reason: {text[-1500:]}")
+            say(f"after {time.monotonic() - began:.0f} s: {text.splitlines()[-1]}")
+        return
+    install("900MiB")
+    with side_stream():
+        small = Small(ddp)
+    step = pumpgraph.capture(small.step, warmup=WARM_UP, private=[small.model, small.optimizer])
+    for count in range(20):
+        step.replay()
+        if count == 5:
+            step.output.item()
+            if RANK == RANKS - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+    torch.cuda.synchronize()
+    say("the replays have ended")
+
+
 CASES = [
     collectives_as_nodes,
     memory_of_nccl,
@@ -722,6 +768,11 @@ CASES = [
     checkpoints,
     refusals,
     hang_becomes_an_error,
+    rank_is_killed,
+    ddp_at_two_thirds,
+    ddp_at_a_third,
+    fsdp_at_two_thirds,
+    fsdp_at_a_third,
 ]
 
 

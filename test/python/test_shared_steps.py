@@ -79,10 +79,17 @@ class SharedTest(base.TrainingTest):
                       mock.patch.object(torch, "all_reduce", self.group.all_reduce, create=True),
                       mock.patch.object(shared_steps._Process, "store", None),
                       mock.patch.object(shared_steps._Process, "ranks", None),
-                      mock.patch.object(shared_steps._Process, "measured_with", None)):
+                      mock.patch.object(shared_steps._Process, "measured_with", None),
+                      mock.patch.object(shared_steps, "ReplayWatch", self.make_watch)):
             patch.start()
             self.addCleanup(patch.stop)
+        self.replays = []
         self.calls()
+
+    def make_watch(self, make_event, seconds):
+        self.assertEqual(seconds, OtherRank.timeout.total_seconds())
+        self.assertTrue(make_event().query())
+        return types.SimpleNamespace(replayed=self.replays.append)
 
     def reducing(self):
         """The step, with a collective."""
@@ -117,6 +124,12 @@ class Captures(SharedTest):
         self.assertLess(measured[0], begun)
         self.capture(self.reducing, name="second")
         self.assertFalse([line for line in self.calls() if line.startswith("measure_link")])
+
+    def test_replays_are_watched(self):
+        step, alone = self.capture(self.reducing, name="net"), self.capture(name="alone")
+        for each in step, alone, step:
+            each.replay()
+        self.assertEqual(self.replays, ["net", "net"])
 
     def test_no_room_to_measure_the_link_is_no_error(self):
         self.fail_next("measure_link", Status.OUT_OF_DEVICE_MEMORY, "no room")

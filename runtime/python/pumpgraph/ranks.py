@@ -224,7 +224,7 @@ class Ranks:
         self.size = size
         self.store = store
         self.number = first  # of the last decision
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._now = now
         self._kept: List[int] = []  # decisions that are in the store
 
@@ -261,7 +261,7 @@ class Ranks:
 
     def _wait(self, number: int) -> Optional[Decision]:
         key = self._decision(number)
-        deadline = self._now() + self._timeout_s
+        deadline = self._now() + self.timeout_s
         while self._now() < deadline:
             left = min(deadline - self._now(), _SLICE_S)
             with contextlib.suppress(RuntimeError):  # what is wrong, if time is not up, the next call says
@@ -279,7 +279,7 @@ class Ranks:
         if not missing:
             return self._outcome(number)
         who = f"rank {missing[0]} has" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))} have"
-        reason = (f"{who} not come to the {own.place()} within {self._timeout_s:g} s; look for an earlier error there, "
+        reason = (f"{who} not come to the {own.place()} within {self.timeout_s:g} s; look for an earlier error there, "
                   "call the step with the same shapes on all ranks, or give init_process_group() a longer timeout")
         return Decision(Wish.REFUSE, reason, is_complete=False)
 

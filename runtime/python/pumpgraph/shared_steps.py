@@ -17,6 +17,7 @@ from ._report import Report
 from .errors import PumpGraphError, Status, UnsupportedError, is_shortage
 from .messages import logger
 from .ranks import Collective, Decision, Ranks, Vote, Wish
+from .replay_watch import ReplayWatch
 
 Members = Tuple[int, ...]
 
@@ -37,6 +38,8 @@ class _Process:
     store: Any = None
     ranks: Optional[Ranks] = None
     measured_with: Optional[Ranks] = None  # the link was
+    watched: Optional[Ranks] = None
+    watch: Optional[ReplayWatch] = None
     capturing: Optional[SharedCapture] = None
 
 
@@ -54,6 +57,13 @@ def ranks_of_process() -> Optional[Ranks]:
                                store.timeout.total_seconds(), first=first)
         _Process.store = store
     return _Process.ranks
+
+
+def watch_of(ranks: Ranks) -> ReplayWatch:
+    """For as long as the process group waits for a collective."""
+    if _Process.watch is None or _Process.watched is not ranks:
+        _Process.watch, _Process.watched = ReplayWatch(sys.modules["torch"].cuda.Event, ranks.timeout_s), ranks
+    return _Process.watch
 
 
 def calls_of_collectives() -> Dict[Members, int]:
@@ -206,6 +216,11 @@ class SharedStep:
         self._ranks = ranks
         self._name = name
         self._key = f"figures/{ranks.number}"
+        self._watch = watch_of(ranks)
+
+    def replayed(self) -> None:
+        """On the current stream, just now."""
+        self._watch.replayed(self._name)
 
     def post(self, report: Report) -> None:
         """The figures of this rank. Waits for nobody."""

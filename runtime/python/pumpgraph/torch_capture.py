@@ -747,6 +747,8 @@ class Step:
         self._graph.replay()
         if self._is_watched:
             native.after_launch(stream)
+        if self.shared is not None:
+            self.shared.replayed()
 
     def watch_replays(self) -> None:
         """Tells the runtime of the next replays, for as long as it wants to hear of them: to plan the step again."""
