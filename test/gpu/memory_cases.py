@@ -377,6 +377,30 @@ def batch_size_search():
     print(f"of {tried[:-1]} rows the last fits")
 
 
+def pairwise_distances(x):
+    return (x[:, None] - x[None]).square().sum(-1)
+
+
+def line_of_the_peak():
+    """Of a program that makes a large temporary tensor in one of its functions, in a loop that trains."""
+    pumpgraph.install(budget="8GiB")
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(512, WIDTH, device="cuda")
+    with pumpgraph.memory_profile() as profile:
+        for _ in range(3):
+            loss = pairwise_distances(model(x)[:256]).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    print(profile)
+    first = profile.rows()[0]
+    check("pairwise_distances" in first.name, f"the first line is {first}")
+    check(first.peak_bytes >= 256 * 256 * WIDTH * 4, f"it holds {first.peak_bytes} bytes")
+    check(profile.end_bytes == torch.cuda.memory_allocated(), f"{profile.end_bytes} at the end")
+    check("pairwise_distances" in profile.folded(), "no stack of it")
+
+
 CASES = [
     plain_graphs,
     plain_graphs_end,
@@ -385,6 +409,7 @@ CASES = [
     plain_graphs_beyond_the_budget,
     out_of_memory,
     batch_size_search,
+    line_of_the_peak,
 ]
 
 

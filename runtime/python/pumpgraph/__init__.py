@@ -24,6 +24,7 @@ The calls, in the order of use; help(pumpgraph.NAME) has the arguments:
     paused()        context: graphed functions run eagerly
     mapped()        context: private values are at their addresses, to be read and written
     memory_stats()  memory of the session, in bytes
+    memory_profile()  context: the lines of the program that hold the memory at its peak; gives a MemoryProfile
     capture()       the layer below graphed(): capture a function without arguments; gives a Step
     Step            a captured step: replay(), output, replan(), report(), validate(), observe(), close(), ...
 
@@ -48,11 +49,13 @@ if TYPE_CHECKING:  # for checkers, which do not call __getattr__()
 
     from .prediction import Prediction, predict
     from .prepared import prepare
+    from .profile import MemoryProfile, memory_profile
     from .step_function import Graphed, graphed, paused
     from .torch_capture import Step, capture, install, mapped, memory_stats
 
 __all__ = [
     "Graphed",
+    "MemoryProfile",
     "Prediction",
     "PumpGraphError",
     "StaleStepError",
@@ -64,6 +67,7 @@ __all__ = [
     "graphed",
     "install",
     "mapped",
+    "memory_profile",
     "memory_stats",
     "paused",
     "predict",
@@ -74,6 +78,7 @@ __all__ = [
 _OF_TORCH = ("Step", "capture", "install", "mapped", "memory_stats")
 _OF_GRAPHED = ("Graphed", "graphed", "paused")
 _OF_PREPARED = ("prepare",)
+_OF_PROFILE = ("MemoryProfile", "memory_profile")
 _OF_PREDICTION = ("Prediction", "predict")
 
 
@@ -108,6 +113,10 @@ def __getattr__(name: str) -> Any:
         from . import prepared
 
         return getattr(prepared, name)
+    if name in _OF_PROFILE:
+        from . import profile
+
+        return getattr(profile, name)
     if name in _OF_PREDICTION:
         from . import prediction
 
@@ -116,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> List[str]:
-    return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED + _OF_PREPARED + _OF_PREDICTION))
+    return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED + _OF_PREPARED + _OF_PROFILE + _OF_PREDICTION))

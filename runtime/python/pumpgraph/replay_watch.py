@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An end to replays that wait for a rank which is gone.
 
-NCCL's watchdog follows collectives that are called, and those of a graph that is replayed are not. Each replay of a step
-with collectives of several ranks gets an event. A thread looks at them, and ends the process where none comes for as
-long as the process group waits for a collective: the same end, with the name of the step.
+NCCL's watchdog follows collectives that are called, and those of a graph that is replayed are not. Each replay of a
+step with collectives of several ranks gets an event. A thread looks at them, and ends the process where none comes for
+as long as the process group waits for a collective: the same end, with the name of the step.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ReplayWatch:
                 break
             else:
                 time.sleep(min(_MOST_PAUSE_S, self._seconds / 10))
-        print(f"pumpgraph: a replay of step \"{self._running[0][1]}\" has not ended within {self._seconds:g} s; another "
-              "rank may have ended, or replay other steps. The process ends, so that the other ranks learn of it; "
+        print(f"pumpgraph: a replay of step \"{self._running[0][1]}\" has not ended within {self._seconds:g} s; "
+              "another rank may have ended, or replay other steps. The process ends, so that the others learn of it; "
               "init_process_group(timeout=...) sets the time", file=sys.stderr, flush=True)
         self._end_process()
