@@ -194,9 +194,9 @@ def capturing(step: str, has_collectives: bool, session: Any) -> Iterator[LoneCa
         return
     capture = SharedCapture(ranks, step)
     capture.decide("capture")
-    _measure_link_once(ranks, session)
     before, _Process.capturing = _Process.capturing, capture
     try:
+        _measure_link_once(ranks, session)
         yield capture
     except BaseException as error:
         if not capture.is_decided:
