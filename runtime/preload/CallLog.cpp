@@ -78,6 +78,7 @@ void CallLog::add(const Call &call) {
 
 void CallLog::beginWriting() {
   writing_.emplace();
+  writing_->number = ++lastWriting_;
   writing_->script.period = detector_.inForce()->number;
   writing_->script.phase = detector_.phase();
   writing_->missing = detector_.inForce()->calls.size();
@@ -111,14 +112,33 @@ void CallLog::write(const Call &call) {
     round.access(access);
 }
 
-void CallLog::records(CUevent event, const CallStream &stream) {
-  lastRecord_[event] = {detector_.calls(), idOf(stream)};
-  if (writing_)
-    writing_->round.records(reinterpret_cast<std::uintptr_t>(event), roundStream(stream));
+CallLog::Recording CallLog::recordBegins(CUevent event, const CallStream &stream) {
+  forgets(event);
+  UnderWay &underWay = underWay_[event];
+  underWay.isAlone = underWay.count++ == 0;
+  Recording recording{.event = event, .place = detector_.calls(), .stream = idOf(stream), .before = {}};
+  if (writing_) {
+    recording.writing = writing_->number;
+    recording.before = writing_->round.before(roundStream(stream));
+  }
+  return recording;
+}
+
+void CallLog::recordEnds(Recording recording, bool isRecorded) {
+  const auto underWay = underWay_.find(recording.event);
+  if (isRecorded && underWay->second.isAlone) {
+    lastRecord_[recording.event] = {recording.place, recording.stream};
+    if (writing_ && writing_->number == recording.writing)
+      writing_->round.records(reinterpret_cast<std::uintptr_t>(recording.event), std::move(recording.before));
+  }
+  if (--underWay->second.count == 0)
+    underWay_.erase(underWay);
 }
 
 void CallLog::forgets(CUevent event) {
   lastRecord_.erase(event);
+  if (const auto underWay = underWay_.find(event); underWay != underWay_.end())
+    underWay->second.isAlone = false;
   if (writing_)
     writing_->round.forgets(reinterpret_cast<std::uintptr_t>(event));
 }

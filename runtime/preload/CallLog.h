@@ -33,7 +33,16 @@ public:
   /// Part of a wait: the distance to the record, and its stream.
   void addRecord(runtime::Call &wait) const;
   void add(const runtime::Call &call);
-  void records(CUevent event, const runtime::CallStream &stream);
+  /// A record is about to be issued, beside calls of other threads: those in the log are ahead of it. Until it has been
+  /// issued nobody knows which record a wait for the event follows.
+  struct Recording {
+    CUevent event = nullptr;
+    std::uint64_t place = 0, stream = 0;
+    std::uint64_t writing = 0; ///< the number of the round that is written down; 0: none
+    runtime::Round::Nodes before;
+  };
+  Recording recordBegins(CUevent event, const runtime::CallStream &stream);
+  void recordEnds(Recording recording, bool isRecorded);
   /// The event is destroyed: its handle may come back.
   void forgets(CUevent event);
   /// Memory of allocations. `stream`: the heap's key.
@@ -60,6 +69,7 @@ public:
 private:
   /// A round while it is written down.
   struct Writing {
+    std::uint64_t number = 0;
     runtime::Round round;
     runtime::RoundScript script;
     std::size_t missing = 0; ///< calls of it
@@ -76,7 +86,14 @@ private:
   bool describes_ = false;
   runtime::PeriodDetector detector_;
   std::unordered_map<CUevent, Record> lastRecord_;
+  /// Records of an event that are under way. Of several nobody knows which one comes last.
+  struct UnderWay {
+    unsigned count = 0;
+    bool isAlone = true;
+  };
+  std::unordered_map<CUevent, UnderWay> underWay_;
   std::optional<Writing> writing_; ///< of the period in force
+  std::uint64_t lastWriting_ = 0;
   std::optional<runtime::RoundScript> described_;
   std::set<std::uint32_t> written_;             ///< numbers of periods
   std::map<std::uint32_t, Description> rounds_; ///< by Period::number

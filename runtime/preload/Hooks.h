@@ -194,14 +194,16 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   if (!isPlanned) {
     shim().enters();
     if (streams && shim().log().isWriting() && !isCapturing && !call->awaited)
-      call->clock = streams->clocks().begin(call->stream.forDriver());
+      call->clock = streams->clocks().take();
     lock.unlock();
+    if (streams) // records wait where the stream is full
+      streams->clocks().begin(call->clock, call->stream.forDriver());
   }
   const CUresult result = issue();
   if (!isPlanned) {
-    lock.lock();
-    if (call->clock.end)
+    if (streams)
       streams->clocks().end(call->clock, call->stream.forDriver());
+    lock.lock();
     shim().leaves();
   } else if (const runtime::Status done = streams->afterCall(*call, result); !done) {
     shim().say(Level::Error, done.error().message);

@@ -78,20 +78,18 @@ template <typename Handle> CUresult gives(CUresult result, const Handle *handles
   return result;
 }
 
-/// Where rounds are planned, a launch of another thread comes before it in the driver and in the log, or behind it in
-/// both.
+/// Not under the lock: a record waits where its stream is full, perhaps for the program. The log has it behind the
+/// calls that were ahead of it for sure.
 template <typename Record>
 CUresult records(const EntryPoint &entry, CUevent event, CUstream stream, const Record &record) {
   if (!shim().follows() || shim().isCapturing() || shim().mutex().isMine())
     return record();
-  std::unique_lock lock(shim().mutex(), std::defer_lock);
-  if (shim().plans())
-    lock.lock();
+  std::unique_lock lock(shim().mutex());
+  CallLog::Recording recording = shim().log().recordBegins(event, callStream(entry, stream));
+  lock.unlock();
   const CUresult result = record();
-  if (!lock)
-    lock.lock();
-  if (result == CUDA_SUCCESS)
-    shim().log().records(event, callStream(entry, stream));
+  lock.lock();
+  shim().log().recordEnds(std::move(recording), result == CUDA_SUCCESS);
   return result;
 }
 

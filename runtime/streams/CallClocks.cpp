@@ -10,7 +10,7 @@ constexpr std::size_t mostEvents = std::size_t{1} << 15;
 
 } // namespace
 
-CUevent CallClocks::take() {
+CUevent CallClocks::takeEvent() {
   if (used_ == events_.size()) {
     CUevent event = nullptr;
     if (used_ == mostEvents || driver_.eventCreate.raw(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
@@ -20,12 +20,17 @@ CUevent CallClocks::take() {
   return events_[used_++];
 }
 
-CallClock CallClocks::begin(CUstream stream) {
-  const CallClock clock{take(), take()};
-  return clock.end && driver_.eventRecord.raw(clock.begin, stream) == CUDA_SUCCESS ? clock : CallClock{};
+CallClock CallClocks::take() {
+  const CallClock clock{takeEvent(), takeEvent()};
+  return clock.end ? clock : CallClock{};
 }
 
-void CallClocks::end(const CallClock &clock, CUstream stream) {
+void CallClocks::begin(CallClock &clock, CUstream stream) const {
+  if (clock.end && driver_.eventRecord.raw(clock.begin, stream) != CUDA_SUCCESS)
+    clock = {};
+}
+
+void CallClocks::end(const CallClock &clock, CUstream stream) const {
   if (clock.end)
     driver_.eventRecord.raw(clock.end, stream); // without it there is no time that makes sense
 }

@@ -12,7 +12,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Events around the calls of one round. Not thread-safe.
+/// Events around the calls of one round. Not thread-safe, but for begin() and end().
 class CallClocks {
 public:
   explicit CallClocks(const Driver &driver) : driver_(driver) {}
@@ -20,9 +20,12 @@ public:
   CallClocks(const CallClocks &) = delete;
   CallClocks &operator=(const CallClocks &) = delete;
 
-  /// Around a call. A failure leaves it without a time.
-  CallClock begin(CUstream stream);
-  void end(const CallClock &clock, CUstream stream);
+  /// For a call; null events once there are too many.
+  CallClock take();
+  // Around the call. Other threads may use the clocks meanwhile.
+  /// A failure leaves it without a time.
+  void begin(CallClock &clock, CUstream stream) const;
+  void end(const CallClock &clock, CUstream stream) const;
   /// All events may be used again. `isWhole`: the context lives.
   void restart() { used_ = 0; }
   void forget(bool contextLives);
@@ -35,7 +38,7 @@ public:
             const std::function<bool(NodeIndex)> &isOnDevice) const;
 
 private:
-  CUevent take();
+  CUevent takeEvent();
 
   const Driver &driver_;
   std::vector<CUevent> events_;

@@ -71,10 +71,6 @@ void Round::access(const RoundAccess &access) {
   same->parameter = unknownParameter;
 }
 
-void Round::records(EventId event, const RoundStream &stream) {
-  records_[event] = before(stream);
-}
-
 void Round::waits(const RoundStream &stream, EventId event) {
   const auto record = records_.find(event);
   if (record == records_.end())

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pumpgraph::runtime {
@@ -43,13 +44,17 @@ struct RoundStream {
 class Round {
 public:
   using EventId = std::uint64_t;
+  using Nodes = std::set<NodeIndex>;
 
   /// `reason`: for a call that cannot be seen into.
   void begin(NodeKind kind, const std::string &name, const RoundStream &stream, const std::string &reason = {});
   /// Of the call that was begun last.
   void access(const RoundAccess &access);
 
-  void records(EventId event, const RoundStream &stream);
+  /// The calls that the next one on a stream follows, or a record.
+  Nodes before(const RoundStream &stream) const;
+  /// `before`: as it was when nobody had recorded yet.
+  void records(EventId event, Nodes before) { records_[event] = std::move(before); }
   void waits(const RoundStream &stream, EventId event);
   /// The event is destroyed: another one may have its name.
   void forgets(EventId event) { records_.erase(event); }
@@ -63,11 +68,7 @@ public:
   Description describe(const std::string &name) const;
 
 private:
-  using Nodes = std::set<NodeIndex>;
-
   BufferIndex bufferOf(const RoundBlock &block);
-  /// The calls that the next one on a stream follows.
-  Nodes before(const RoundStream &stream) const;
 
   Description description_;
   std::map<std::uint64_t, BufferIndex> buffers_; ///< by address

@@ -403,7 +403,7 @@ Status StreamRun::beforeCall(const Call &call) {
     return {};
   PUMPGRAPH_TRY(issueBefore(call.stream.forDriver()));
   if (plan_ && plan_->timing == StreamPlan::Timing::Running)
-    plan_->clocks.push_back(plannedClocks_.begin(call.stream.forDriver()));
+    plannedClocks_.begin(plan_->clocks.emplace_back(plannedClocks_.take()), call.stream.forDriver());
   return {};
 }
 

@@ -1530,7 +1530,7 @@ FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>(
   state_->options = options;
   state_->random.seed(options.seed);
   if (options.deferringSeed != 0)
-    state_->streams = std::make_unique<FakeStreams>(options.deferringSeed);
+    state_->streams = std::make_unique<FakeStreams>(options.deferringSeed, options.queueLength);
   state_->file = memfd_create("device", 0);
   const double faster = speedFactor();
   for (double *speed :

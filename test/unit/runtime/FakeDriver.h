@@ -76,6 +76,8 @@ public:
     std::uint32_t seed = 1;       ///< of the order in which unordered nodes run
     /// Not 0: work on streams runs later than it is asked for, in an order drawn with this seed (FakeStreams.h).
     std::uint32_t deferringSeed = 0;
+    /// Of such a stream, as real ones have it: work beyond which calls wait for room; 0: none.
+    std::size_t queueLength = 0;
   };
 
   explicit FakeDriver(const Options &options);

@@ -45,16 +45,28 @@ FakeStreams::Front FakeStreams::frontOf(CUstream stream) {
   return front;
 }
 
+void FakeStreams::waitForRoom(CUstream stream) {
+  if (mostWaiting_ == 0)
+    return;
+  finishUntil([&] {
+    return static_cast<std::size_t>(std::count_if(waiting_.begin(), waiting_.end(), [&](const auto &work) {
+             return work->stream == stream;
+           })) < mostWaiting_;
+  });
+}
+
 void FakeStreams::enqueue(CUstream stream, std::function<void()> work, std::function<bool()> mayRun) {
-  const std::lock_guard lock(mutex_);
   const CUstream key = keyOf(stream);
-  waiting_.push_back(std::make_shared<Work>(Work{std::move(work), std::move(mayRun), frontOf(key)}));
+  waitForRoom(key);
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(std::make_shared<Work>(Work{key, std::move(work), std::move(mayRun), frontOf(key)}));
   streams_[key].front = {waiting_.back()};
   while (!waiting_.empty() && random_() % 4 == 0 && runOne()) {
   }
 }
 
 void FakeStreams::record(CUevent event, CUstream stream) {
+  waitForRoom(keyOf(stream));
   const std::lock_guard lock(mutex_);
   events_[event] = frontOf(keyOf(stream));
 }

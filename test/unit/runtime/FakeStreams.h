@@ -19,7 +19,8 @@ namespace pumpgraph::runtime::test {
 /// it asks for gets other values sooner or later. Thread-safe; work runs on the thread that waits.
 class FakeStreams {
 public:
-  explicit FakeStreams(std::uint32_t seed) : random_(seed) {}
+  /// `mostWaiting`: pieces of work on a stream beyond which a call for more, or for a record, waits for room; 0: none.
+  explicit FakeStreams(std::uint32_t seed, std::size_t mostWaiting = 0) : mostWaiting_(mostWaiting), random_(seed) {}
 
   void create(CUstream stream, bool isBlocking);
   void destroy(CUstream stream);
@@ -38,6 +39,7 @@ private:
   struct Work;
   using Front = std::vector<std::shared_ptr<Work>>;
   struct Work {
+    CUstream stream;
     std::function<void()> run;
     std::function<bool()> mayRun;
     Front after;
@@ -50,10 +52,12 @@ private:
   CUstream keyOf(CUstream stream) const;
   Front frontOf(CUstream stream);
   template <typename IsOver> void finishUntil(IsOver isOver);
+  void waitForRoom(CUstream stream);
   /// False if all work waits for the program.
   bool runOne();
   static bool isDone(const Front &front);
 
+  std::size_t mostWaiting_;
   std::recursive_mutex mutex_;
   std::mt19937 random_;
   std::map<CUstream, Stream> streams_;

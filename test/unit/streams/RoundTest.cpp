@@ -37,7 +37,7 @@ TEST(RoundTest, callsOfAStreamFollowOneAnother) {
 TEST(RoundTest, aWaitFollowsTheRecord) {
   Round round;
   call(round, compute);
-  round.records(7, compute);
+  round.records(7, round.before(compute));
   call(round, compute); // behind the record
   round.waits(copies, 7);
   call(round, copies);
@@ -49,9 +49,9 @@ TEST(RoundTest, aWaitFollowsTheRecord) {
 TEST(RoundTest, aRecordCarriesTheWaitsOfItsStream) {
   Round round;
   call(round, compute);
-  round.records(7, compute);
+  round.records(7, round.before(compute));
   round.waits(copies, 7);
-  round.records(8, copies); // without a call of its own
+  round.records(8, round.before(copies)); // without a call of its own
   round.waits(blocking, 8);
   call(round, blocking);
   EXPECT_TRUE(hasEdge(round.describe("round"), 0, 1));
