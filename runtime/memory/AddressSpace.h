@@ -55,6 +55,7 @@ public:
   void unseen(CUdeviceptr address, std::uint64_t pages);
 
   CUdeviceptr base() const { return base_; }
+  std::uint64_t bytes() const { return bytes_; }
   bool contains(std::uint64_t word) const { return word - base_ < bytes_; }
   /// Position of the page that holds `word`, counted from the start of the reservation.
   std::uint64_t pageIndex(std::uint64_t word) const { return (word - base_) / pageBytes; }

@@ -315,6 +315,7 @@ PUMPGRAPH_HOOK(cuMemCreate, CUmemGenericAllocationHandle *, std::size_t, const C
 PUMPGRAPH_HOOK(cuMemRelease, CUmemGenericAllocationHandle);
 PUMPGRAPH_HOOK(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *, void *);
 PUMPGRAPH_HOOK(cuMemMap, CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, unsigned long long);
+PUMPGRAPH_HOOK(cuMemSetAccess, CUdeviceptr, std::size_t, const CUmemAccessDesc *, std::size_t);
 PUMPGRAPH_HOOK(cuMemUnmap, CUdeviceptr, std::size_t);
 
 // GraphHooks.cpp

@@ -10,6 +10,21 @@ std::uint64_t wordOf(const void *address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
+/// Ahead of it nobody counts on the memory any more.
+template <typename Free> CUresult givesUp(void *address, const Free &free) {
+  if (!shim().plans() || !shim().isActive())
+    return free();
+  HostRanges &ranges = shim().hostRanges();
+  std::unique_lock lock(shim().mutex());
+  const HostRanges::Pieces taken = ranges.take(wordOf(address));
+  lock.unlock();
+  const CUresult result = free();
+  lock.lock();
+  if (result != CUDA_SUCCESS)
+    ranges.putBack(taken);
+  return result;
+}
+
 } // namespace
 
 CUresult Hook<tag::cuMemHostAlloc>::call(const Real<CUresult (*)(void **, std::size_t, unsigned)> &real, void **address,
@@ -24,7 +39,7 @@ CUresult Hook<tag::cuMemAllocHost>::call(const Real<CUresult (*)(void **, std::s
 }
 
 CUresult Hook<tag::cuMemFreeHost>::call(const Real<CUresult (*)(void *)> &real, void *address) {
-  return notesHostMemory(real(address), [&](HostRanges &ranges) { ranges.forget(wordOf(address)); });
+  return givesUp(address, [&] { return real(address); });
 }
 
 CUresult Hook<tag::cuMemHostRegister>::call(const Real<CUresult (*)(void *, std::size_t, unsigned)> &real,
@@ -33,7 +48,7 @@ CUresult Hook<tag::cuMemHostRegister>::call(const Real<CUresult (*)(void *, std:
 }
 
 CUresult Hook<tag::cuMemHostUnregister>::call(const Real<CUresult (*)(void *)> &real, void *address) {
-  return notesHostMemory(real(address), [&](HostRanges &ranges) { ranges.forget(wordOf(address)); });
+  return givesUp(address, [&] { return real(address); });
 }
 
 } // namespace pumpgraph::preload

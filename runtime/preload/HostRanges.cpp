@@ -17,29 +17,57 @@ constexpr std::size_t wordsLookedAt = 64;
 
 } // namespace
 
-void HostRanges::note(std::uint64_t address, std::uint64_t bytes) {
-  ranges_[address] = bytes;
-  begin_ = std::min(begin_, address);
-  end_ = std::max(end_, address + bytes);
+void HostRanges::add(std::uint64_t begin, std::uint64_t end, std::uint64_t owner) {
+  cut(begin, end);
+  pieces_[begin] = {end, owner};
+  begin_ = std::min(begin_, begin);
+  end_ = std::max(end_, end);
+}
+
+HostRanges::Pieces HostRanges::cut(std::uint64_t begin, std::uint64_t end) {
+  Pieces removed;
+  auto piece = pieces_.upper_bound(begin);
+  if (piece != pieces_.begin() && std::prev(piece)->second.end > begin)
+    --piece;
+  while (piece != pieces_.end() && piece->first < end) {
+    const auto [from, old] = *piece;
+    piece = pieces_.erase(piece);
+    if (from < begin)
+      pieces_[from] = {begin, old.owner};
+    if (old.end > end)
+      pieces_[end] = old;
+    removed[std::max(from, begin)] = {std::min(old.end, end), old.owner};
+  }
+  return removed;
 }
 
 void HostRanges::noteAlias(std::uint64_t address, std::uint64_t known) {
-  if (const auto range = find(known); range != ranges_.end() && address != known)
-    note(address, range->first + range->second - known);
+  if (const auto piece = find(known); piece != pieces_.end() && address != known) {
+    const auto [end, owner] = piece->second;
+    add(address, address + (end - known), owner);
+  }
 }
 
-std::map<std::uint64_t, std::uint64_t>::const_iterator HostRanges::find(std::uint64_t word) const {
+HostRanges::Pieces HostRanges::take(std::uint64_t address) {
+  Pieces taken;
+  std::erase_if(pieces_, [&](const auto &piece) {
+    const bool isOfIt = piece.second.owner == address;
+    if (isOfIt)
+      taken.insert(piece);
+    return isOfIt;
+  });
+  return taken;
+}
+
+HostRanges::Pieces::const_iterator HostRanges::find(std::uint64_t word) const {
   if (word < begin_ || word >= end_)
-    return ranges_.end();
-  const auto next = ranges_.upper_bound(word);
-  if (next == ranges_.begin())
-    return ranges_.end();
-  const auto range = std::prev(next);
-  return word - range->first < range->second ? range : ranges_.end();
+    return pieces_.end();
+  const auto next = pieces_.upper_bound(word);
+  return next != pieces_.begin() && word < std::prev(next)->second.end ? std::prev(next) : pieces_.end();
 }
 
 bool HostRanges::mayHoldAddresses(std::uint64_t word, const IsAddress &isAddress) const {
-  if (find(word) != ranges_.end())
+  if (contains(word))
     return true;
   if (!reachesAll_ || word % sizeof word != 0 || word < leastAddress || word >= endOfAddresses)
     return false;

@@ -3,6 +3,8 @@
 /// Virtual memory that the program manages itself counts against the budget. It stays where the program puts it.
 #include "runtime/preload/Hooks.h"
 
+#include <span>
+
 namespace pumpgraph::preload {
 namespace {
 
@@ -71,11 +73,43 @@ CUresult Hook<tag::cuMemMap>::call(const Real<CUresult (*)(CUdeviceptr, std::siz
   return result;
 }
 
+CUresult Hook<tag::cuMemSetAccess>::call(
+    const Real<CUresult (*)(CUdeviceptr, std::size_t, const CUmemAccessDesc *, std::size_t)> &real, CUdeviceptr address,
+    std::size_t bytes, const CUmemAccessDesc *access, std::size_t count) {
+  const Outside outside(real.entry()); // memory is not searched meanwhile
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
+  const CUresult result = real(address, bytes, access, count);
+  if (result != CUDA_SUCCESS)
+    return result;
+  note([&](Memory &memory) {
+    for (const CUmemAccessDesc &one : std::span(access, count))
+      if (one.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        for (const CUdeviceptr mapping : memory.noteAccess(address, bytes, one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
+          if (shim().streams()) // it may hold addresses
+            shim().streams()->noteUnsearched(mapping);
+  });
+  return result;
+}
+
 CUresult Hook<tag::cuMemUnmap>::call(const Real<CUresult (*)(CUdeviceptr, std::size_t)> &real, CUdeviceptr address,
                                      std::size_t bytes) {
+  const Outside outside(real.entry()); // memory is not searched meanwhile
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
+  Memory::Mappings taken;
+  HostRanges::Pieces ofHost;
+  note([&](Memory &memory) {
+    taken = memory.takeMappings(address, bytes);
+    ofHost = shim().hostRanges().takeWithin(address, bytes);
+  });
   const CUresult result = real(address, bytes);
-  if (result == CUDA_SUCCESS)
-    note([&](Memory &memory) { memory.forgetMappings(address, bytes); });
+  note([&](Memory &memory) {
+    if (result == CUDA_SUCCESS)
+      return memory.haveEnded(taken);
+    memory.putBack(taken);
+    shim().hostRanges().putBack(ofHost);
+  });
   return result;
 }
 

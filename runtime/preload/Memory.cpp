@@ -147,7 +147,7 @@ void Memory::map(CUdeviceptr address, const Mapping &mapping) {
 }
 
 void Memory::noteGiven(CUdeviceptr address, std::uint64_t bytes) {
-  map(address, {bytes, 0});
+  map(address, {bytes, 0, true});
 }
 
 bool Memory::forgetGiven(CUdeviceptr address) {
@@ -178,18 +178,33 @@ void Memory::releaseHandle(CUmemGenericAllocationHandle handle) {
 
 void Memory::noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) {
   retainHandle(handle);
-  map(address, {bytes, handle});
+  map(address, {bytes, handle, false});
 }
 
-void Memory::forgetMappings(CUdeviceptr address, std::uint64_t bytes) {
-  for (auto mapping = mappings_.lower_bound(address); mapping != mappings_.end() && mapping->first < address + bytes;) {
-    if (mapping->second.handle == 0) {
-      ++mapping;
-      continue;
-    }
-    releaseHandle(mapping->second.handle);
-    mapping = mappings_.erase(mapping);
+std::vector<CUdeviceptr> Memory::noteAccess(CUdeviceptr address, std::uint64_t bytes, bool isReachable) {
+  std::vector<CUdeviceptr> changed;
+  for (auto mapping = mappings_.lower_bound(address); mapping != mappings_.end() && mapping->first < address + bytes;
+       ++mapping) {
+    mapping->second.isReachable = isReachable;
+    changed.push_back(mapping->first);
   }
+  return changed;
+}
+
+Memory::Mappings Memory::takeMappings(CUdeviceptr address, std::uint64_t bytes) {
+  Mappings taken;
+  for (auto mapping = mappings_.lower_bound(address); mapping != mappings_.end() && mapping->first < address + bytes;) {
+    const auto next = std::next(mapping);
+    if (mapping->second.handle != 0)
+      taken.insert(mappings_.extract(mapping));
+    mapping = next;
+  }
+  return taken;
+}
+
+void Memory::haveEnded(const Mappings &taken) {
+  for (const auto &[address, mapping] : taken)
+    releaseHandle(mapping.handle);
 }
 
 std::optional<Extent> Memory::find(std::uint64_t word) const {
@@ -229,7 +244,7 @@ std::optional<Extent> Memory::operand(std::uint64_t word) const {
 std::vector<std::pair<CUdeviceptr, std::uint64_t>> Memory::beside() const {
   std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
   for (const auto &[address, mapping] : mappings_)
-    if (mapping.handle == 0 || handles_.contains(mapping.handle))
+    if (mapping.isReachable && (mapping.handle == 0 || handles_.contains(mapping.handle)))
       ranges.emplace_back(address, mapping.bytes);
   return ranges;
 }

@@ -78,10 +78,21 @@ public:
   void noteHandle(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
   void retainHandle(CUmemGenericAllocationHandle handle);
   void releaseHandle(CUmemGenericAllocationHandle handle);
+  struct Mapping {
+    std::uint64_t bytes = 0;
+    CUmemGenericAllocationHandle handle = 0; ///< 0: an allocation of the driver's
+    bool isReachable = false;                ///< by the device
+  };
+  using Mappings = std::map<CUdeviceptr, Mapping>;
   void noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle);
+  /// The device may reach it from now on, or no more. The mappings.
+  std::vector<CUdeviceptr> noteAccess(CUdeviceptr address, std::uint64_t bytes, bool isReachable);
+  /// Those that are about to end. Another thread may map other memory there before the call returns.
+  Mappings takeMappings(CUdeviceptr address, std::uint64_t bytes);
+  void haveEnded(const Mappings &taken);
+  void putBack(const Mappings &taken) { mappings_.insert(taken.begin(), taken.end()); }
   /// Whether it is a handle of counted memory.
   bool knows(CUmemGenericAllocationHandle handle) const { return handles_.contains(handle); }
-  void forgetMappings(CUdeviceptr address, std::uint64_t bytes);
 
   /// False for most numbers, at once.
   bool mayHold(std::uint64_t word) const {
@@ -95,7 +106,7 @@ public:
   /// The memory that a kernel with this word may use. Where allocations share a block all of that, alive or not: a word
   /// beside one of them leads to another.
   std::optional<Extent> operand(std::uint64_t word) const;
-  /// Memory beside the heap on the device, by address and size.
+  /// Memory beside the heap that the device reaches, by address and size, ascending.
   std::vector<std::pair<CUdeviceptr, std::uint64_t>> beside() const;
 
   /// For plans, which move values.
@@ -113,16 +124,11 @@ private:
   /// The graph that an allocation belongs to; 0: none.
   runtime::GraphNumber graphOf(CUstream stream);
   void takeEndedGraphs();
-  struct Mapping;
   void map(CUdeviceptr address, const Mapping &mapping);
 
   struct Handle {
     std::uint64_t bytes = 0;
     std::uint64_t references = 1;
-  };
-  struct Mapping {
-    std::uint64_t bytes = 0;
-    CUmemGenericAllocationHandle handle = 0; ///< 0: an allocation of the driver's
   };
   std::shared_ptr<const runtime::Driver> driver_;
   std::uint64_t budgetBytes_;
@@ -142,7 +148,7 @@ private:
   std::vector<Capture> captures_; ///< those that run, in the order of their beginnings
   std::set<CUstream> streams_;    ///< on which memory was freed
   std::map<CUmemGenericAllocationHandle, Handle> handles_;
-  std::map<CUdeviceptr, Mapping> mappings_;
+  Mappings mappings_;
   /// Around all of them, ever: most words are numbers, and far from it.
   CUdeviceptr mappedBegin_ = UINT64_MAX, mappedEnd_ = 0;
 };

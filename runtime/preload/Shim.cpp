@@ -191,8 +191,11 @@ void Shim::openStreams(CUdevice device) {
   if (const auto &[up, down, both] = settings_.linkSpeed; up != 0)
     options.link = {up * 1e9, down * 1e9, both * 1e9};
   streams_ = std::make_unique<StreamRun>(
-      memory_->tools(), [this] { return memory_->beside(); }, options,
-      [this](StreamRun::Level level, const std::string &text) {
+      memory_->tools(),
+      runtime::NamedBlocks::Beside{.ranges = [this] { return memory_->beside(); },
+                                   .isOfHost = [this](std::uint64_t word) { return hostRanges_.contains(word); },
+                                   .hostBounds = [this] { return hostRanges_.bounds(); }},
+      options, [this](StreamRun::Level level, const std::string &text) {
         say(level == StreamRun::Level::Info ? Level::Info : Level::Debug, text);
       });
 }

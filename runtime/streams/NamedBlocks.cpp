@@ -14,8 +14,12 @@
 namespace pumpgraph::runtime {
 namespace {
 
-constexpr std::size_t wordsAtOnce = 1 << 12; // of an upload
+constexpr std::size_t halfBytes = sizeof(std::uint32_t), wordBytes = sizeof(std::uint64_t);
+constexpr std::size_t halvesAtOnce = 1 << 13; // of an upload
 constexpr std::uint64_t stagingBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t overlapBytes = 64; // of pieces of memory: a word may lie in two
+
+using Ranges = std::vector<std::pair<CUdeviceptr, std::uint64_t>>;
 
 enum class Readable : std::uint8_t { No, Yes, Unknown };
 
@@ -32,12 +36,48 @@ Readable isReadable(const Driver &driver, std::uint64_t address) {
   return errno == EFAULT ? Readable::No : Readable::Unknown;
 }
 
-/// Without a branch for each word, at the speed of memory.
-bool mayHoldAddresses(std::span<const std::uint64_t> words, const AddressSpace &addresses) {
-  bool found = false;
-  for (const std::uint64_t word : words)
-    found |= addresses.contains(word);
-  return found;
+/// Of the words that lead into a range. Few numbers have one of them.
+class UpperHalves {
+public:
+  UpperHalves(std::uint64_t begin, std::uint64_t end)
+      : first_(static_cast<std::uint32_t>(begin >> 32)), width_(static_cast<std::uint32_t>((end - 1) >> 32) - first_) {}
+  bool holds(std::uint32_t upper) const { return upper - first_ <= width_; }
+
+private:
+  std::uint32_t first_, width_;
+};
+
+/// At the speed of memory: without a branch for each half.
+bool holdsAny(std::span<const std::uint32_t> halves, const UpperHalves &one, const UpperHalves &other) {
+  constexpr std::size_t atOnce = 64;
+  const auto count = [&](std::size_t begin, std::size_t end) {
+    unsigned found = 0;
+    for (std::size_t i = begin; i < end; ++i)
+      found |= static_cast<unsigned>(one.holds(halves[i])) | static_cast<unsigned>(other.holds(halves[i]));
+    return found;
+  };
+  std::size_t at = 0;
+  for (; at + atOnce <= halves.size(); at += atOnce)
+    if (count(at, at + atOnce) != 0)
+      return true;
+  return count(at, halves.size()) != 0;
+}
+
+/// What is side by side counts as one: a word may lie in two.
+Ranges besideToSearch(const Ranges &ranges, const std::set<std::uint64_t> *holders) {
+  Ranges chosen;
+  for (auto range = ranges.begin(); range != ranges.end();) {
+    const CUdeviceptr address = range->first;
+    CUdeviceptr end = address;
+    bool isChosen = !holders;
+    for (; range != ranges.end() && range->first == end; ++range) {
+      end += range->second;
+      isChosen = isChosen || holders->contains(range->first);
+    }
+    if (isChosen)
+      chosen.emplace_back(address, end - address);
+  }
+  return chosen;
 }
 
 } // namespace
@@ -51,8 +91,15 @@ std::set<std::uint64_t> NamedBlocks::addresses() const {
   return addresses;
 }
 
+std::string NamedBlocks::whyAllStay() const {
+  return namesHost_
+             ? fmt::format("memory at {:#x} leads to host memory, where a kernel may find addresses", *namesHost_)
+             : "";
+}
+
 Status NamedBlocks::searchAll(CUstream stream) {
   found_.clear();
+  namesHost_.reset();
   mayAllBeWritten_ = true; // until it has been searched
   return search(nullptr, stream);
 }
@@ -75,9 +122,8 @@ Status NamedBlocks::search(const std::set<std::uint64_t> *holders, CUstream stre
         (!holders || holders->contains(block.address)))
       PUMPGRAPH_TRY(searchRange(block.address, block.bytes(), id, **staging, stream));
   }
-  for (const auto &[address, bytes] : beside_())
-    if (!holders || holders->contains(address))
-      PUMPGRAPH_TRY(searchRange(address, bytes, std::nullopt, **staging, stream));
+  for (const auto &[address, bytes] : besideToSearch(beside_.ranges(), holders))
+    PUMPGRAPH_TRY(searchRange(address, bytes, std::nullopt, **staging, stream));
   written_.clear();
   mayAllBeWritten_ = false;
   return {};
@@ -85,24 +131,39 @@ Status NamedBlocks::search(const std::set<std::uint64_t> *holders, CUstream stre
 
 Status NamedBlocks::searchRange(CUdeviceptr address, std::uint64_t bytes, std::optional<BlockId> holder,
                                 const PinnedPool &staging, CUstream stream) {
-  for (std::uint64_t done = 0; done < bytes; done += stagingBytes) {
+  for (std::uint64_t done = 0; done < bytes; done += stagingBytes - overlapBytes) {
     const std::uint64_t count = std::min(stagingBytes, bytes - done);
-    char *const words = staging.at(0);
-    PUMPGRAPH_TRY_WHILE(tools_.driver.memcpyDtoHAsync(words, address + done, count, stream),
+    char *const halves = staging.at(0);
+    PUMPGRAPH_TRY_WHILE(tools_.driver.memcpyDtoHAsync(halves, address + done, count, stream),
                         "looking for addresses in memory");
     PUMPGRAPH_TRY_WHILE(tools_.driver.streamSynchronize(stream), "looking for addresses in memory");
-    addNamed({reinterpret_cast<const std::uint64_t *>(words), count / sizeof(std::uint64_t)}, holder, found_);
+    if (look({reinterpret_cast<const std::uint32_t *>(halves), count / halfBytes}, holder, found_))
+      namesHost_ = address;
   }
   return {};
 }
 
-void NamedBlocks::addNamed(std::span<const std::uint64_t> words, std::optional<BlockId> holder,
-                           std::set<BlockId> &named) const {
-  if (!mayHoldAddresses(words, tools_.addresses))
-    return;
+bool NamedBlocks::look(Halves halves, std::optional<BlockId> holder, std::set<BlockId> &named) const {
+  const auto [hostBegin, hostEnd] = beside_.hostBounds();
+  const UpperHalves own(tools_.addresses.base(), tools_.addresses.base() + tools_.addresses.bytes());
+  const UpperHalves host = hostBegin < hostEnd ? UpperHalves(hostBegin, hostEnd) : own;
+  if (!holdsAny(halves, own, host))
+    return false;
+  bool leadsToHost = false;
+  for (std::size_t i = 1; i < halves.size(); ++i) {
+    const std::uint64_t word = halves[i - 1] | std::uint64_t{halves[i]} << 32;
+    if (own.holds(halves[i]))
+      if (const std::optional<BlockId> block = tools_.heap.blockAround(word); block && block != holder)
+        named.insert(*block);
+    leadsToHost = leadsToHost || (host.holds(halves[i]) && beside_.isOfHost(word));
+  }
+  return leadsToHost;
+}
+
+void NamedBlocks::keep(std::span<const std::uint64_t> words) {
   for (const std::uint64_t word : words)
-    if (const std::optional<BlockId> block = tools_.heap.blockAround(word); block && block != holder)
-      named.insert(*block);
+    if (const std::optional<BlockId> block = tools_.heap.blockAround(word))
+      uploaded_.insert(*block);
 }
 
 void NamedBlocks::noteWrites(const Call &call) {
@@ -116,25 +177,27 @@ void NamedBlocks::noteWrites(const Call &call) {
 }
 
 /// Words begin where they will be aligned.
-bool NamedBlocks::noteUpload(const Call &call) {
-  const std::uint64_t skipped = roundUp(call.uploadedTo, sizeof(std::uint64_t)) - call.uploadedTo;
+std::string_view NamedBlocks::noteUpload(const Call &call) {
+  const std::uint64_t skipped = roundUp(call.uploadedTo, halfBytes) - call.uploadedTo;
   std::uint64_t at = reinterpret_cast<std::uintptr_t>(call.uploaded) + skipped;
   const std::uint64_t end = reinterpret_cast<std::uintptr_t>(call.uploaded) + call.uploadedBytes;
-  if (at + sizeof(std::uint64_t) > end)
-    return true;
+  if (at + wordBytes > end)
+    return "";
   for (const std::uint64_t address : {at, end - 1}) {
     const Readable readable = isReadable(tools_.driver, address);
     if (readable != Readable::Yes)
-      return readable == Readable::No; // the device's
+      return readable == Readable::No ? "" : "uploads memory that cannot be searched for addresses"; // No: the device's
   }
-  std::array<std::uint64_t, wordsAtOnce> words;
-  while (at + sizeof(std::uint64_t) <= end) {
-    const std::size_t count = std::min<std::size_t>(words.size(), (end - at) / sizeof(std::uint64_t));
-    std::memcpy(words.data(), reinterpret_cast<const void *>(at), count * sizeof(std::uint64_t));
-    addNamed(std::span(words).first(count), std::nullopt, uploaded_);
-    at += count * sizeof(std::uint64_t);
+  std::array<std::uint32_t, halvesAtOnce> halves;
+  bool leadsToHost = false;
+  while (at + wordBytes <= end) {
+    const std::size_t count = std::min<std::size_t>(halves.size(), (end - at) / halfBytes);
+    std::memcpy(halves.data(), reinterpret_cast<const void *>(at), count * halfBytes);
+    if (look(std::span(halves).first(count), std::nullopt, uploaded_))
+      leadsToHost = true;
+    at += (count - 1) * halfBytes; // a word may begin with the last one
   }
-  return true;
+  return leadsToHost ? "uploads an address of host memory, where a kernel may find others" : "";
 }
 
 } // namespace pumpgraph::runtime

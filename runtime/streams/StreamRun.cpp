@@ -80,6 +80,8 @@ Expected<std::unique_ptr<StreamPlan>> StreamRun::makePlan(RoundScript script, co
     return fail(PUMPGRAPH_UNPLANNABLE, "other memory gets addresses of its memory again and again");
   PUMPGRAPH_TRY(prepareDriver(0));
   PUMPGRAPH_TRY(named_.searchAll(down_));
+  if (const std::string reason = named_.whyAllStay(); !reason.empty())
+    return fail(PUMPGRAPH_UNPLANNABLE, "{}", reason);
   if (!link_)
     measureLink();
   const std::set<std::uint64_t> there = blocksOnDevice();
@@ -242,10 +244,12 @@ std::string StreamRun::whyNotNow(const StreamPlan &plan) const {
   return "";
 }
 
-std::string StreamRun::nameOfNamed(const StreamPlan &plan) const {
+std::string StreamRun::whyItStays(const StreamPlan &plan) const {
+  if (std::string reason = named_.whyAllStay(); !reason.empty())
+    return reason;
   for (BufferIndex buffer = 0; buffer < plan.blocks.size(); ++buffer)
     if (named_.contains(plan.blocks[buffer]))
-      return plan.lowered.buffers[buffer].name;
+      return plan.lowered.buffers[buffer].name + " has its address in other memory";
   return "";
 }
 
@@ -308,9 +312,8 @@ void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
          fmt::format("the plan of period {} does not come into force: {}", period, searched.error().message));
     return;
   }
-  if (const std::string name = nameOfNamed(plan); !name.empty()) {
-    say_(Level::Debug,
-         fmt::format("the plan of period {} is given up: {} has its address in other memory", period, name));
+  if (const std::string reason = whyItStays(plan); !reason.empty()) {
+    say_(Level::Debug, fmt::format("the plan of period {} is given up: {}", period, reason));
     return giveUp(known);
   }
   if (const Status installed = install(plan); !installed) {
@@ -342,9 +345,8 @@ const RoundEvent *StreamRun::expected(RoundEvent::Kind kind) const {
 }
 
 Status StreamRun::noteUpload(const Call &call) {
-  return named_.noteUpload(call)
-             ? Status{}
-             : refuse(fmt::format("{} uploads memory that cannot be searched for addresses", call.name));
+  const std::string_view reason = named_.noteUpload(call);
+  return reason.empty() ? Status{} : refuse(fmt::format("{} {}", call.name, reason));
 }
 
 Status StreamRun::note(const Call &call) {
@@ -387,7 +389,7 @@ Status StreamRun::beforeCall(const Call &call) {
       named_.noteWrites(call);
     return {};
   }
-  if (call.uploaded && !nameOfNamed(*plan_).empty()) {
+  if (call.uploaded && !whyItStays(*plan_).empty()) {
     const Plans::iterator plan = plans_.find(plan_->script.period);
     PUMPGRAPH_TRY(deviate(fmt::format("{}, which uploads addresses of memory that moves", call.name)));
     named_.noteWrites(call);

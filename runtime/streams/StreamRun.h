@@ -75,6 +75,9 @@ public:
 
   /// Memory that words lead to stays in place from now on.
   void keepInPlace(std::span<const std::uint64_t> words) { named_.keep(words); }
+  /// A range beside the heap may hold addresses.
+  void noteUnsearched(CUdeviceptr address) { named_.noteUnsearched(address); }
+
 
   /// Every value returns to its address. Nothing, if no plan is in force.
   Status takeBack(const std::string &reason);
@@ -109,8 +112,8 @@ private:
   Status install(StreamPlan &plan);
   /// Why the program's memory is not as the plan's round begins; empty: it is.
   std::string whyNotNow(const StreamPlan &plan) const;
-  /// Of the plan's memory some that has its address elsewhere; empty: none.
-  std::string nameOfNamed(const StreamPlan &plan) const;
+  /// Why memory of the plan must stay in place; empty: it may move.
+  std::string whyItStays(const StreamPlan &plan) const;
   /// The memory that a plan moves must stay.
   void giveUp(Plans::iterator plan);
   bool waitForDevice();
