@@ -5,13 +5,13 @@
 /// cuGetProcAddress() and that for all else.
 #include "runtime/preload/Interpose.h"
 #include "runtime/preload/EntryPoints.h"
+#include "runtime/preload/Libraries.h"
 #include "runtime/preload/Nvml.h"
 #include "runtime/preload/Shim.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <mutex>
 #include <string_view>
@@ -207,15 +207,6 @@ void *standInFor(const char *name, void *real, int version, cuuint64_t flags) {
   return !entry && isDeclared(name) ? real : entry || mayMatter(name) ? stubFor(name, real) : real;
 }
 
-constexpr const char *pastTheDriver = "the library reaches memory past the driver's calls";
-
-/// Libraries that give addresses to other parts of the device.
-bool reachesMemoryUnseen(std::string_view path) {
-  constexpr std::array libraries{"libnvidia-encode.so", "libnvcuvid.so", "libnvoptix.so"};
-  return std::any_of(libraries.begin(), libraries.end(),
-                     [&](const char *library) { return path.find(library) != std::string_view::npos; });
-}
-
 /// Without the suffixes of versions and default streams.
 std::string_view baseOf(std::string_view symbol) {
   for (const char *suffix : {"_ptsz", "_ptds"})
@@ -289,6 +280,7 @@ PUMPGRAPH_HIDDEN void *pumpgraphLooksUp(void *handle, const char *name) {
     return standIn;
   if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
     return nullptr;
+  shim().looksAtLibraries(); // one of those that were loaded with another asks for the driver here, at the latest
   if (std::string_view(name).starts_with("cuFile")) // its library may be opened and not used
     static_cast<void>(shim().stopPlanning(name, pastTheDriver));
   EntryPoint *const entry = findSymbol(name);
@@ -309,6 +301,7 @@ PUMPGRAPH_HIDDEN void pumpgraphOpens(const char *path, int flags) {
   findLoader();
   if ((flags & RTLD_DEEPBIND) != 0 && path)
     shim().stepAside(fmt::format("{} is opened with RTLD_DEEPBIND, so its CUDA calls cannot be seen", path));
+  shim().looksAtLibraries();
   if (path && reachesMemoryUnseen(path))
     static_cast<void>(shim().stopPlanning(path, pastTheDriver));
 }

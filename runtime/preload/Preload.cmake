@@ -29,6 +29,7 @@ add_library(pumpgraph_preload SHARED
   preload/Interpose.cpp
   preload/Kernels.cpp
   preload/LaunchHooks.cpp
+  preload/Libraries.cpp
   preload/MappingHooks.cpp
   preload/Memory.cpp
   preload/MemoryHooks.cpp

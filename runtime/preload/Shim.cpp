@@ -4,6 +4,7 @@
 #include "runtime/driver/Error.h"
 #include "runtime/preload/EntryPoints.h"
 #include "runtime/preload/Interpose.h"
+#include "runtime/preload/Libraries.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -46,8 +47,17 @@ void Shim::begin() {
   else if (settings_.process != getpid())
     say(Level::Info, fmt::format("process {} ({}), a child, has a budget of {} of its own", getpid(),
                                  program_invocation_short_name, bytesText(settings_.budgetBytes)));
-  if (plans())
-    openCompiler();
+  if (!plans())
+    return;
+  looksAtLibraries();
+  openCompiler();
+}
+
+void Shim::looksAtLibraries() {
+  if (!plans() || !hasBegun_ || !isActive())
+    return;
+  if (const std::string library = loadedPastTheDriver(); !library.empty())
+    static_cast<void>(stopPlanning(library, pastTheDriver));
 }
 
 /// Not under the lock: the loader has one of its own, which a thread may hold that waits for the shim's.
@@ -96,12 +106,16 @@ void Shim::nextEvent() {
   const runtime::Compiler *const compiler = compiler_;
   if (inDriver_ != 0 || !compiler)
     return;
-  if (std::optional<runtime::RoundScript> round = log_.takeDescribed())
+  std::optional<runtime::RoundScript> round = log_.takeDescribed();
+  const auto [period, phase] = log_.place();
+  if (round || streams_->mayBeginRound(period, phase))
+    looksAtLibraries();
+  if (round)
     streams_->plan(std::move(*round), *compiler);
   streams_->planAgain(*compiler);
   if (!log_.isWriting())
     streams_->clocks().restart();
-  if (const auto [period, phase] = log_.place(); period != 0 && executables_.areAllKnown())
+  if (period != 0 && executables_.areAllKnown())
     streams_->beginRound(period, phase);
   if (streams_->takeGivenUp())
     log_.describeAgain();

@@ -101,6 +101,8 @@ public:
   void nextEvent();
   /// Ahead of a call after which nothing can be planned. CUDA_SUCCESS if it may be made.
   CUresult stopPlanning(std::string_view symbol, std::string_view reason);
+  /// Some may have been loaded that reach memory past the driver: nothing is planned beside them.
+  void looksAtLibraries();
   /// The answer to an event that must not happen, since values are not at their addresses.
   CUresult refuse(const runtime::Error &error);
   /// The program's executable graphs; only where rounds are planned.

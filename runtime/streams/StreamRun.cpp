@@ -294,10 +294,17 @@ Status StreamRun::install(StreamPlan &plan) {
   return {};
 }
 
-void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
+bool StreamRun::mayBeginRound(std::uint32_t period, std::uint64_t phase) const {
+  if (plan_)
+    return position_ == 0;
   const auto known = plans_.find(period);
-  if (plan_ || isRefused() || isBroken_ || known == plans_.end() || known->second->script.phase != phase)
+  return !isRefused() && !isBroken_ && known != plans_.end() && known->second->script.phase == phase;
+}
+
+void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
+  if (plan_ || !mayBeginRound(period, phase))
     return;
+  const auto known = plans_.find(period);
   StreamPlan &plan = *known->second;
   if (plan.isLeftTooOften())
     return;

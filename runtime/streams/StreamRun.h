@@ -59,6 +59,8 @@ public:
 
   /// An event that begins a round of the period is next: a known plan comes into force. Nothing else may be under way.
   void beginRound(std::uint32_t period, std::uint64_t phase);
+  /// Whether a plan comes into force now, unless something is against it, or one in force begins its round.
+  bool mayBeginRound(std::uint32_t period, std::uint64_t phase) const;
   bool inForce() const { return plan_ != nullptr; }
 
   // An event and, once it has happened, what came of it.
@@ -73,11 +75,11 @@ public:
   /// Of a call that is no event: the addresses that it may write. beforeCall() does so itself.
   Status note(const Call &call);
 
-  /// Memory that words lead to stays in place from now on.
-  void keepInPlace(std::span<const std::uint64_t> words) { named_.keep(words); }
   /// A range beside the heap may hold addresses.
   void noteUnsearched(CUdeviceptr address) { named_.noteUnsearched(address); }
 
+  /// Memory that words lead to stays in place from now on.
+  void keepInPlace(std::span<const std::uint64_t> words) { named_.keep(words); }
 
   /// Every value returns to its address. Nothing, if no plan is in force.
   Status takeBack(const std::string &reason);

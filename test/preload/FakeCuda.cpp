@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #undef cuGetProcAddress
 
@@ -36,6 +38,8 @@ FakeDriver &fake() {
     options.devices = devices ? std::atoi(devices) : 1;
     if (const char *const seed = std::getenv("PUMPGRAPH_FAKE_DEFERS"))
       options.deferringSeed = static_cast<std::uint32_t>(std::atoi(seed));
+    if (const char *const length = std::getenv("PUMPGRAPH_FAKE_QUEUE"))
+      options.queueLength = static_cast<std::size_t>(std::atoi(length));
     auto *const made = new FakeDriver(options);
     // "cuEventRecord:12": that call of it fails, once.
     if (const char *const fails = std::getenv("PUMPGRAPH_FAKE_FAILS"))
@@ -95,12 +99,33 @@ void setSparsely(const FakeKernel::Arguments &given) {
     *reinterpret_cast<float *>(y + place * sparseBytes) = argument<float>(given, 2) + static_cast<float>(place);
 }
 
-/// *table += value, in one float of each 64 KiB
-void addThroughTable(const FakeKernel::Arguments &given) {
-  const auto *const table = argument<const std::uint64_t *>(given, 0);
-  const std::uint64_t y = table ? *table : 0; // no table, or none yet: nothing to do
+/// The word at an address, which need not be aligned; 0 at none.
+std::uint64_t wordAt(std::uint64_t address) {
+  std::uint64_t word = 0;
+  if (address != 0)
+    std::memcpy(&word, reinterpret_cast<const void *>(address), sizeof word);
+  return word;
+}
+
+/// y += value, in one float of each 64 KiB
+void addTo(std::uint64_t y, const FakeKernel::Arguments &given) {
   for (std::uint64_t at = 0; y != 0 && at < argument<std::uint64_t>(given, 1); at += sparseBytes)
     *reinterpret_cast<float *>(y + at) += argument<float>(given, 2);
+}
+
+/// *table += value; nothing without a table
+void addThroughTable(const FakeKernel::Arguments &given) {
+  addTo(wordAt(argument<std::uint64_t>(given, 0)), given);
+}
+
+/// **table += value
+void addThroughTwoTables(const FakeKernel::Arguments &given) {
+  addTo(wordAt(wordAt(argument<std::uint64_t>(given, 0))), given);
+}
+
+/// The table is a packed struct of a number and the address.
+void addThroughPackedTable(const FakeKernel::Arguments &given) {
+  addTo(wordAt(argument<std::uint64_t>(given, 0) + 4), given);
 }
 
 /// base[offset] += value
@@ -120,7 +145,7 @@ void addPacked(const FakeKernel::Arguments &given) {
 
 /// *to = word
 void storeWord(const FakeKernel::Arguments &given) {
-  *argument<std::uint64_t *>(given, 0) = argument<std::uint64_t>(given, 1);
+  std::memcpy(argument<void *>(given, 0), given[1], sizeof(std::uint64_t));
 }
 
 bool isFlagSet(const FakeKernel::Arguments &given) {
@@ -133,6 +158,8 @@ FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},
                         {"addSparsely", {8, 8, 8, 4}, addSparsely},
                         {"setSparsely", {8, 8, 4}, setSparsely},
                         {"addThroughTable", {8, 8, 4}, addThroughTable},
+                        {"addThroughTwoTables", {8, 8, 4}, addThroughTwoTables},
+                        {"addThroughPackedTable", {8, 8, 4}, addThroughPackedTable},
                         {"addBeside", {8, 8, 4}, addBeside},
                         {"setWithTail", {8, 8192}, setWithTail},
                         {"addPacked", {16}, addPacked},
@@ -273,6 +300,24 @@ static CUresult allocateHost(void **address, std::size_t bytes, unsigned flags) 
   return result;
 }
 
+/// PUMPGRAPH_FAKE_LINGERS: milliseconds that calls which give memory up take once it is given up.
+static void linger() {
+  if (const char *const time = std::getenv("PUMPGRAPH_FAKE_LINGERS"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(time)));
+}
+
+static CUresult unmap(CUdeviceptr address, std::size_t bytes) {
+  const CUresult result = table().memUnmap.raw(address, bytes);
+  linger();
+  return result;
+}
+
+static CUresult unregister(void *address) {
+  const CUresult result = table().memHostUnregister.raw(address);
+  linger();
+  return result;
+}
+
 static CUresult launchHostFunction(CUstream stream, CUhostFn function, void *data) {
   if (const CUresult result = table().streamSynchronize.raw(stream); result != CUDA_SUCCESS)
     return result;
@@ -381,6 +426,8 @@ FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, 
     add("cuMemAllocAsync", allocateOn);
     add("cuMemFreeAsync", freeOn);
     add("cuMemHostAlloc", allocateHost);
+    add("cuMemHostUnregister", unregister);
+    add("cuMemUnmap", unmap);
     add("cuLaunchHostFunc", launchHostFunction);
     add("cuStreamGetFlags", streamFlags);
     add("cuMemcpyHtoD", copyUp);

@@ -11,6 +11,14 @@
 
 namespace {
 
+inline CUfunction kernel(const char *name) {
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
+  MUST(FIND(cuModuleGetFunction, 2000)(&function, module, name));
+  return function;
+}
+
 /// The values of a loop with memory of its own in each round.
 class Loop {
 public:
@@ -38,6 +46,17 @@ public:
     launch(scale_, sum_, first, count_, 0.5F);
     MUST(memFree(second));
     MUST(FIND(cuMemFreeAsync, 11020)(first, stream_));
+  }
+
+  /// With a kernel that adds to the loop's memory through a table, which nothing names to the driver. Other memory is
+  /// in use then, so that a plan could have moved it away.
+  void roundThrough(CUfunction add, CUdeviceptr table) {
+    if (other_ == 0)
+      MUST(memAlloc(&other_, bytes_ / 2));
+    round(0.5F, [&] {
+      set(other_, count_ / 2, 0.0F);
+      call(add, table, bytes_, 1.0F);
+    });
   }
 
   void set(CUdeviceptr address, int count, float value) { launch(set_, address, count, value); }
@@ -76,7 +95,7 @@ private:
   int count_;
   CUfunction copy_ = nullptr, scale_ = nullptr, set_ = nullptr;
   CUstream stream_ = nullptr;
-  CUdeviceptr sum_ = 0;
+  CUdeviceptr sum_ = 0, other_ = 0;
 };
 
 } // namespace

@@ -4,6 +4,8 @@
 /// same under pump-graph-run.
 #include "test/preload/Loop.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -19,14 +21,6 @@
 #include <vector>
 
 namespace {
-
-CUfunction kernel(const char *name) {
-  CUmodule module = nullptr;
-  CUfunction function = nullptr;
-  MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
-  MUST(FIND(cuModuleGetFunction, 2000)(&function, module, name));
-  return function;
-}
 
 /// A kernel finds the loop's memory in a table, which is filled ahead of a round.
 void table(int count, int filledAt, bool isPinned) {
@@ -174,9 +168,12 @@ template <typename Write> void lateAddress(int count, const Write &write) {
   loop.print();
 }
 
+void storeWord(Loop &loop, CUdeviceptr to, CUdeviceptr word) {
+  loop.callWith(kernel("storeWord"), {&to, &word});
+}
+
 void store(Loop &loop, CUdeviceptr table) {
-  CUdeviceptr to = table, address = loop.sum();
-  loop.callWith(kernel("storeWord"), {&to, &address});
+  storeWord(loop, table, loop.sum());
 }
 
 void storeByGraph(Loop &loop, CUdeviceptr table) {
@@ -206,6 +203,63 @@ void copyRow(Loop &loop, CUdeviceptr table) {
 
 void writeValue(Loop &loop, CUdeviceptr table) {
   MUST(FIND(cuStreamWriteValue64, 11070)(loop.stream(), table, loop.sum(), 0));
+}
+
+/// The address of a table in pinned memory comes into device memory.
+template <typename Write> void hostTableBehind(int count, int filledAt, const Write &write) {
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addThroughTwoTables");
+  void *pinned = nullptr;
+  CUdeviceptr table = 0;
+  MUST(FIND(cuMemHostAlloc, 2020)(&pinned, sizeof(CUdeviceptr), CU_MEMHOSTALLOC_DEVICEMAP));
+  *static_cast<CUdeviceptr *>(pinned) = loop.sum();
+  MUST(memAlloc(&table, 2 * mebibyte));
+  loop.set(table, mebibyte / 2, 0.0F);
+  for (int i = 0; i < count; ++i) {
+    if (i == filledAt)
+      write(loop, table, reinterpret_cast<CUdeviceptr>(pinned));
+    loop.round(0.5F, [&] { loop.call(add, table, 4 * mebibyte, 1.0F); });
+  }
+  loop.print();
+}
+
+void upload(Loop &, CUdeviceptr to, CUdeviceptr word) {
+  MUST(FIND(cuMemcpyHtoD, 3020)(to, &word, sizeof word));
+}
+
+/// The address is in a packed struct, at four bytes off eight.
+template <typename Write> void packedTable(int count, int filledAt, const Write &write) {
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addThroughPackedTable");
+  CUdeviceptr table = 0;
+  MUST(memAlloc(&table, 2 * mebibyte));
+  loop.set(table, mebibyte / 2, 0.0F);
+  for (int i = 0; i < count; ++i) {
+    if (i == filledAt)
+      write(loop, table + 4, loop.sum());
+    loop.round(0.5F, [&] { loop.call(add, table, 4 * mebibyte, 1.0F); });
+  }
+  loop.print();
+}
+
+/// Memory of the process is registered where a part of older memory has been so.
+void registeredOverOlder(int count) {
+  constexpr std::size_t page = 4096, bytes = 8 * page;
+  const auto map = [](void *at) {
+    return static_cast<char *>(
+        mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0));
+  };
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addThroughTable");
+  char *const older = map(nullptr);
+  MUST(FIND(cuMemHostRegister, 6050)(older + page, page, 0));
+  munmap(older, bytes);
+  char *const table = map(older) + 4 * page;
+  MUST(FIND(cuMemHostRegister, 6050)(older, bytes, 0));
+  *reinterpret_cast<CUdeviceptr *>(table) = loop.sum();
+  for (int i = 0; i < count; ++i)
+    loop.roundThrough(add, reinterpret_cast<CUdeviceptr>(table));
+  loop.print();
 }
 
 /// A kernel gets no table in the first rounds, and one in pinned memory later.
@@ -483,6 +537,12 @@ const std::map<std::string, std::function<void(int)>> scenarios{
     {"late-rows", [](int rounds) { lateAddress(rounds, copyRow); }},
     {"late-value", [](int rounds) { lateAddress(rounds, writeValue); }},
     {"late-host-table", lateHostTable},
+    {"host-table-behind", [](int rounds) { hostTableBehind(rounds, 0, upload); }},
+    {"late-host-table-behind", [](int rounds) { hostTableBehind(rounds, rounds / 2, upload); }},
+    {"stored-host-table-behind", [](int rounds) { hostTableBehind(rounds, rounds / 2, storeWord); }},
+    {"packed-table", [](int rounds) { packedTable(rounds, 0, storeWord); }},
+    {"uploaded-packed-table", [](int rounds) { packedTable(rounds, rounds / 2, upload); }},
+    {"registered-over-older", registeredOverOlder},
     {"graphs", graphs},
     {"child-graph", childGraph},
     {"pageable-table", pageableTable},
@@ -493,6 +553,7 @@ const std::map<std::string, std::function<void(int)>> scenarios{
     {"release", release},
     {"descriptor", descriptor},
     {"video", [](int rounds) { library(rounds, [] { dlopen("libnvcuvid.so.1", RTLD_NOW); }); }},
+    {"player", [](int rounds) { library(rounds, [] { dlopen(std::getenv("PUMPGRAPH_PLAYER"), RTLD_NOW); }); }},
     {"file", [](int rounds) { library(rounds, [] { static_cast<void>(dlsym(RTLD_DEFAULT, "cuFileRead")); }); }},
     {"constructor", constructor},
 };

@@ -11,16 +11,22 @@ from pathlib import Path
 
 from test_streams import plain, planned, rounds_in
 
-HAZARDS = os.environ["PUMPGRAPH_HAZARDS"]
+HAZARDS, THREADS, LINKED = (os.environ[name] for name in ("PUMPGRAPH_HAZARDS", "PUMPGRAPH_THREADS",
+                                                          "PUMPGRAPH_LINKED"))
+AN_ADDRESS = "an address of host memory, where a kernel may find others"
+
+
+def same(case, budget, *command, options=(), **environment):
+    expected = plain(*command, **environment)
+    got = planned(budget, *command, options=options, **environment)
+    case.assertEqual((got.stdout, got.returncode), (expected.stdout, expected.returncode), got.stderr)
+    case.assertNotEqual(expected.stdout, "")
+    return got.stderr
 
 
 class Hazards(unittest.TestCase):
     def same(self, budget, scenario, rounds=40, options=(), **environment):
-        expected = plain(HAZARDS, scenario, str(rounds), **environment)
-        got = planned(budget, HAZARDS, scenario, str(rounds), options=options, **environment)
-        self.assertEqual((got.stdout, got.returncode), (expected.stdout, expected.returncode), got.stderr)
-        self.assertNotEqual(expected.stdout, "")
-        return got.stderr
+        return same(self, budget, HAZARDS, scenario, str(rounds), options=options, **environment)
 
     def test_uploaded_addresses_keep_memory_in_place(self):
         said = self.same(8, "table")
@@ -53,6 +59,29 @@ class Hazards(unittest.TestCase):
             [step] = Path(folder).glob("*-period-1.mlir")
             for line in re.findall(r".*\"addPacked\".*", step.read_text()):
                 self.assertIn("[readwrite %block", line)
+
+    def test_an_address_in_a_packed_struct_in_memory_keeps_memory_in_place(self):
+        self.assertGreater(rounds_in(self.same(8, "packed-table")), 20)
+        said = self.same(8, "uploaded-packed-table")
+        self.assertIn("uploads addresses of memory that moves", said)
+        self.assertGreater(rounds_in(said), 30, said)
+
+    def test_an_uploaded_address_of_a_table_in_host_memory_ends_planning(self):
+        self.assertEqual(rounds_in(self.same(8, "host-table-behind")), 0)
+        said = self.same(8, "late-host-table-behind")
+        self.assertGreater(rounds_in(said), 10, said)
+        self.assertIn(f"nothing is planned from now on: cuMemcpyHtoD_v2 uploads {AN_ADDRESS}", said)
+
+    def test_a_table_in_host_memory_that_memory_of_the_device_names_ends_the_plan(self):
+        said = self.same(8, "stored-host-table-behind")
+        self.assertGreater(rounds_in(said), 10, said)
+        reason = r"memory at 0x\w+ leads to host memory, where a kernel may find addresses"
+        self.assertRegex(said, f"the plan of period 1 is given up: {reason}")
+        self.assertRegex(said, f"period 1 is not planned: {reason}")
+
+    def test_host_memory_over_a_part_that_was_registered_before_may_hold_addresses(self):
+        said = self.same(8, "registered-over-older")
+        self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
 
     def test_a_host_function_ends_planning(self):
         said = self.same(8, "host-function")
@@ -128,8 +157,42 @@ class Hazards(unittest.TestCase):
             self.assertGreater(rounds_in(said), 20, said)
             self.assertIn(f"nothing is planned from now on: {name}: the library reaches memory past", said)
 
+    def test_so_does_one_that_was_loaded_with_another(self):
+        said = self.same(8, "player")
+        self.assertGreater(rounds_in(said), 20, said)
+        self.assertIn("nothing is planned from now on: libnvcuvid.so.1: the library reaches memory past", said)
+
+    def test_a_program_that_is_linked_with_one_is_served_without_plans(self):
+        said = same(self, 8, LINKED)
+        self.assertEqual(said.count("nothing is planned from now on: libnvcuvid.so.1: the library reaches memory past"),
+                         1, said)
+        self.assertEqual(rounds_in(said), 0, said)
+
     def test_planning_waits_for_no_constructor_of_a_library(self):
         self.assertGreater(rounds_in(self.same(8, "constructor")), 20)
+
+
+class Threads(unittest.TestCase):
+    def same(self, budget, scenario, rounds=40, **environment):
+        return same(self, budget, THREADS, scenario, str(rounds), **environment)
+
+    def test_memory_is_not_searched_while_a_thread_unmaps_it(self):
+        said = self.same(8, "unmaps", PUMPGRAPH_FAKE_LINGERS="20")
+        self.assertGreater(rounds_in(said), 30, said)
+
+    def test_host_memory_that_another_thread_has_just_given_up_may_hold_addresses(self):
+        said = self.same(8, "registered", PUMPGRAPH_FAKE_LINGERS="200")
+        self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
+
+    def test_memory_that_is_mapped_where_another_thread_has_just_unmapped_some_is_searched(self):
+        said = self.same(10, "mapped", PUMPGRAPH_FAKE_LINGERS="200")
+        self.assertGreater(rounds_in(said), 20, said)
+
+    def test_records_at_a_full_queue_wait_beside_other_threads(self):
+        """Another thread has to call the driver before the device goes on."""
+        for scenario in ("records", "launches"):  # of the program's events, and of those that time its calls
+            with self.subTest(scenario=scenario):
+                self.same(64, f"{scenario}-at-full-queue", 10, PUMPGRAPH_FAKE_QUEUE="16", PUMPGRAPH_RUN_PATIENCE="300")
 
 
 if __name__ == "__main__":
