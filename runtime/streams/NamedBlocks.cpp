@@ -131,13 +131,14 @@ Status NamedBlocks::search(const std::set<std::uint64_t> *holders, CUstream stre
 
 Status NamedBlocks::searchRange(CUdeviceptr address, std::uint64_t bytes, std::optional<BlockId> holder,
                                 const PinnedPool &staging, CUstream stream) {
-  for (std::uint64_t done = 0; done < bytes; done += stagingBytes - overlapBytes) {
-    const std::uint64_t count = std::min(stagingBytes, bytes - done);
+  for (std::uint64_t end = 0; end < bytes;) {
+    const std::uint64_t begin = end - std::min(end, overlapBytes);
+    end = std::min(begin + stagingBytes, bytes);
     char *const halves = staging.at(0);
-    PUMPGRAPH_TRY_WHILE(tools_.driver.memcpyDtoHAsync(halves, address + done, count, stream),
+    PUMPGRAPH_TRY_WHILE(tools_.driver.memcpyDtoHAsync(halves, address + begin, end - begin, stream),
                         "looking for addresses in memory");
     PUMPGRAPH_TRY_WHILE(tools_.driver.streamSynchronize(stream), "looking for addresses in memory");
-    if (look({reinterpret_cast<const std::uint32_t *>(halves), count / halfBytes}, holder, found_))
+    if (look({reinterpret_cast<const std::uint32_t *>(halves), (end - begin) / halfBytes}, holder, found_))
       namesHost_ = address;
   }
   return {};

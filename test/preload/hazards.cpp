@@ -227,13 +227,15 @@ void upload(Loop &, CUdeviceptr to, CUdeviceptr word) {
   MUST(FIND(cuMemcpyHtoD, 3020)(to, &word, sizeof word));
 }
 
-/// The address is in a packed struct, at four bytes off eight.
+/// The address is in a packed struct, at four bytes off eight, in two of the pieces in which memory is searched.
 template <typename Write> void packedTable(int count, int filledAt, const Write &write) {
   Loop loop(4 * mebibyte);
   const CUfunction add = kernel("addThroughPackedTable");
-  CUdeviceptr table = 0;
-  MUST(memAlloc(&table, 2 * mebibyte));
-  loop.set(table, mebibyte / 2, 0.0F);
+  constexpr std::size_t bytes = 6 * mebibyte;
+  CUdeviceptr memory = 0;
+  MUST(memAlloc(&memory, bytes));
+  loop.set(memory, static_cast<int>(bytes / sizeof(float)), 0.0F);
+  const CUdeviceptr table = memory + 4 * mebibyte - 8;
   for (int i = 0; i < count; ++i) {
     if (i == filledAt)
       write(loop, table + 4, loop.sum());
@@ -286,23 +288,28 @@ void pageableTable(int count) {
   loop.print();
 }
 
-/// The table is in memory that the program maps itself, and that a kernel has filled.
+/// The table is in memory that the program maps itself, and that a kernel has filled: a packed struct in two mappings
+/// side by side.
 void mappedTable(int count) {
   Loop loop(4 * mebibyte);
-  const CUfunction add = kernel("addThroughTable");
+  const CUfunction add = kernel("addThroughPackedTable");
+  constexpr std::size_t bytes = 2 * mebibyte;
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  CUmemGenericAllocationHandle handle = 0;
-  CUdeviceptr table = 0;
-  MUST(FIND(cuMemCreate, 10020)(&handle, 2 * mebibyte, &properties, 0));
-  MUST(FIND(cuMemAddressReserve, 10020)(&table, 2 * mebibyte, 0, 0, 0));
-  MUST(FIND(cuMemMap, 10020)(table, 2 * mebibyte, 0, handle, 0));
-  MUST(FIND(cuMemSetAccess, 10020)(table, 2 * mebibyte, &access, 1));
-  store(loop, table);
+  CUdeviceptr memory = 0;
+  MUST(FIND(cuMemAddressReserve, 10020)(&memory, 2 * bytes, 0, 0, 0));
+  for (const CUdeviceptr at : {memory, memory + bytes}) {
+    CUmemGenericAllocationHandle handle = 0;
+    MUST(FIND(cuMemCreate, 10020)(&handle, bytes, &properties, 0));
+    MUST(FIND(cuMemMap, 10020)(at, bytes, 0, handle, 0));
+  }
+  MUST(FIND(cuMemSetAccess, 10020)(memory, 2 * bytes, &access, 1));
+  const CUdeviceptr table = memory + bytes - 8;
+  storeWord(loop, table + 4, loop.sum());
   for (int i = 0; i < count; ++i)
-    loop.round(0.5F, [&] { loop.call(add, table, 4 * mebibyte, 1.0F); });
+    loop.roundThrough(add, table);
   loop.print();
 }
 

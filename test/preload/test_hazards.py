@@ -61,8 +61,8 @@ class Hazards(unittest.TestCase):
                 self.assertIn("[readwrite %block", line)
 
     def test_an_address_in_a_packed_struct_in_memory_keeps_memory_in_place(self):
-        self.assertGreater(rounds_in(self.same(8, "packed-table")), 20)
-        said = self.same(8, "uploaded-packed-table")
+        self.assertGreater(rounds_in(self.same(12, "packed-table")), 20)
+        said = self.same(12, "uploaded-packed-table")
         self.assertIn("uploads addresses of memory that moves", said)
         self.assertGreater(rounds_in(said), 30, said)
 
@@ -101,7 +101,7 @@ class Hazards(unittest.TestCase):
                 self.assertGreater(rounds_in(said), 40, said)
 
     def test_addresses_in_memory_that_the_program_maps_keep_memory_in_place(self):
-        self.assertGreater(rounds_in(self.same(10, "mapped-table")), 20)
+        self.assertGreater(rounds_in(self.same(12, "mapped-table")), 20)
 
     def test_a_table_in_host_memory_that_comes_later_ends_the_plan(self):
         said = self.same(8, "late-host-table")
