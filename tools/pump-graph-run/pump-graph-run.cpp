@@ -30,8 +30,7 @@ Runs a program with its device memory under a budget. Nothing of the program cha
   --host=SIZE      host memory for allocations beyond the budget, which kernels reach over the link; 0: none, such
                    allocations fail as without memory. Three quarters of the available host memory if not given
   --mode=auto      the only mode
-  --plan           plans the rounds of programs that need more than the budget: values move between its calls. Not
-                   measured on a GPU yet
+  --plan           plans the rounds of programs that need more than the budget: values move between its calls
   --report=FOLDER  writes each period of calls as a step, for pump-graph-opt
   --help           this text
 
