@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace {
@@ -97,5 +99,17 @@ private:
   CUstream stream_ = nullptr;
   CUdeviceptr sum_ = 0, other_ = 0;
 };
+
+using Scenarios = std::map<std::string, std::function<void(int rounds)>>;
+
+/// Of a program with the arguments SCENARIO ROUNDS. Its exit status.
+inline int runScenario(const Scenarios &scenarios, int count, char **arguments) {
+  const auto scenario = count == 3 ? scenarios.find(arguments[1]) : scenarios.end();
+  if (scenario == scenarios.end())
+    return 2;
+  openBy("proc");
+  scenario->second(std::atoi(arguments[2]));
+  return 0;
+}
 
 } // namespace

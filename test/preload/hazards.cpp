@@ -14,9 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <new>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -528,7 +526,7 @@ void childGraph(int count) {
   loop.print();
 }
 
-const std::map<std::string, std::function<void(int)>> scenarios{
+const Scenarios scenarios{
     {"tails", tails},
     {"table", [](int rounds) { table(rounds, 0, false); }},
     {"late-table", [](int rounds) { table(rounds, rounds / 2, false); }},
@@ -568,10 +566,5 @@ const std::map<std::string, std::function<void(int)>> scenarios{
 } // namespace
 
 int main(int count, char **arguments) {
-  const auto scenario = count == 3 ? scenarios.find(arguments[1]) : scenarios.end();
-  if (scenario == scenarios.end())
-    return 2;
-  openBy("proc");
-  scenario->second(std::atoi(arguments[2]));
-  return 0;
+  return runScenario(scenarios, count, arguments);
 }

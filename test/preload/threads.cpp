@@ -12,9 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <new>
-#include <string>
 #include <thread>
 
 namespace {
@@ -168,7 +166,7 @@ void launchesAtFullQueue(int count) {
   fullQueue(count, [](Loop &, const auto &launch) { launch(queueLength); });
 }
 
-const std::map<std::string, std::function<void(int)>> scenarios{
+const Scenarios scenarios{
     {"unmaps", unmaps},
     {"registered", registered},
     {"mapped", mapped},
@@ -179,10 +177,5 @@ const std::map<std::string, std::function<void(int)>> scenarios{
 } // namespace
 
 int main(int count, char **arguments) {
-  const auto scenario = count == 3 ? scenarios.find(arguments[1]) : scenarios.end();
-  if (scenario == scenarios.end())
-    return 2;
-  openBy("proc");
-  scenario->second(std::atoi(arguments[2]));
-  return 0;
+  return runScenario(scenarios, count, arguments);
 }
