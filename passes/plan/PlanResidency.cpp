@@ -7,7 +7,7 @@
 #include "passes/plan/PlanErrors.h"
 #include "passes/plan/allocate/GivenBoundary.h"
 #include "passes/plan/allocate/PresentBuffers.h"
-#include "passes/plan/search/SplitSearch.h"
+#include "passes/plan/search/VariantSearch.h"
 #include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>
@@ -91,7 +91,7 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
   const Timeline timelineOfUsed(used, defaultPieceBytes, {}, options.apart);
   Workers workers(options.isQuick ? 1 : options.processors);
   tl::expected<FoundPlan, PlanError> found =
-      planWithSplits(used, timelineOfUsed, {options, budgetBytes, frameCount, workers});
+      planVariants(used, timelineOfUsed, {options, budgetBytes, frameCount, workers});
   if (!found)
     return tl::unexpected(found.error());
   Description planned = withoutUseBetweenReplays(std::move(found->plan));

@@ -3,7 +3,6 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/Knobs.h"
-#include "passes/plan/search/IdleTimes.h"
 #include "passes/plan/search/WideColouring.h"
 #include "pumpgraph/graph/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
@@ -93,73 +92,115 @@ std::vector<bool> reachedByWide(const HostedUse &one, const HostedUse &other,
   return pages;
 }
 
-/// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
-/// next.
-class Sparing {
-public:
-  Sparing(const Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine)
-      : step_(step), frames_(frames), machine_(machine),
-        candidates_(ofLargest(step, idleTimes(step, timeline, knobs::leastIdleShare))) {}
+/// The nodes that touch each buffer, ascending.
+std::vector<std::vector<NodeIndex>> usersOf(const Description &step) {
+  std::vector<std::vector<NodeIndex>> users(step.buffers.size());
+  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+    for (const Access &access : step.nodes[node].accesses)
+      if (std::vector<NodeIndex> &list = users[access.buffer]; list.empty() || list.back() != node)
+        list.push_back(node);
+  return users;
+}
 
-  std::vector<Split> run() {
-    const std::optional<Hosting> without = host({});
-    double leastUs = without ? without->us : 0;
-    for (int round = 0; without && round < knobs::mostOnTop; ++round) {
-      const double enoughUs = (1 - knobs::little) * leastUs;
-      auto best = candidates_.end();
-      for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
-        std::vector<Split> more = chosen_;
-        more.insert(more.end(), candidate->begin(), candidate->end());
-        const std::optional<Hosting> with = host(more);
-        const double us = with ? with->us + doubtUs(with->step, without->step, machine_) : 0;
-        if (with && us < std::min(enoughUs, leastUs)) {
-          leastUs = us;
-          best = candidate;
-        }
-      }
-      if (best == candidates_.end())
-        break;
-      chosen_.insert(chosen_.end(), best->begin(), best->end());
-      candidates_.erase(best);
-    }
-    return std::move(chosen_);
-  }
-
-private:
-  /// A step with what is hosted, and what that costs at its prices.
-  struct Hosting {
-    Description step;
-    double us = 0;
-  };
-
-  /// Nothing if no frames are found, or once too much has been tried.
-  std::optional<Hosting> host(const std::vector<Split> &idle) {
-    Hosting hosting{SplitStep(step_, idle).parts()};
-    const Timeline timeline(hosting.step);
-    const std::optional<WideColouring> colouring = hostForColouring(hosting.step, timeline, frames_, machine_, effort_);
-    if (!colouring)
-      return std::nullopt;
-    hosting.us = colouring->hostingUs;
-    return hosting;
-  }
-
-  const Description &step_;
-  std::uint64_t frames_;
-  const Machine &machine_;
-  std::vector<std::vector<Split>> candidates_; ///< by buffer, those not chosen
-  std::vector<Split> chosen_;
-  Effort effort_; ///< of all colourings
-};
+/// Whether the node's accesses overwrite all of the buffer: then no value goes on.
+bool overwrites(const Description &step, NodeIndex node, BufferIndex buffer) {
+  const std::vector<Access> &accesses = step.nodes[node].accesses;
+  return std::any_of(accesses.begin(), accesses.end(), [&](const Access &access) {
+    return access.buffer == buffer && reliableMust(access) == modeWrite && access.range.offset == 0 &&
+           access.range.size == step.buffers[buffer].size;
+  });
+}
 
 } // namespace
 
-std::vector<Split> splitsToSpareHosting(const Description &step, const Timeline &timeline, std::uint64_t frames,
-                                        const Machine &machine) {
-  return Sparing(step, timeline, frames, machine).run();
+std::vector<bool> canBeSplit(const Description &step) {
+  std::vector<bool> can;
+  for (const Buffer &buffer : step.buffers) {
+    can.push_back(buffer.isPrivate && buffer.isRenamable && !buffer.liveIn && !buffer.liveOut &&
+                  buffer.hosted.empty() && buffer.frames.empty() && buffer.continues == noBuffer);
+    if (buffer.continues != noBuffer)
+      can[buffer.continues] = false;
+  }
+  return can;
 }
 
-std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
-                                  const std::vector<std::uint64_t> &excess, const Machine &machine, double leastUs) {
+std::vector<Split> idleTimes(const Description &step, const Timeline &timeline, double leastShare) {
+  const InMemoryTimes &times = timeline.times();
+  const std::vector<std::vector<NodeIndex>> users = usersOf(step);
+  const std::vector<bool> can = canBeSplit(step);
+  std::vector<Split> result;
+  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
+    if (!can[buffer])
+      continue;
+    const std::vector<NodeIndex> &nodes = users[buffer];
+    double lastUs = 0;
+    for (std::size_t next = 1; next < nodes.size(); ++next) {
+      lastUs = std::max(lastUs, times.endUs[nodes[next - 1]]);
+      const double share = (times.startUs[nodes[next]] - lastUs) / std::max(times.totalUs, 1e-9);
+      if (share >= leastShare && !overwrites(step, nodes[next], buffer))
+        result.push_back({buffer, nodes[next], {{0, step.buffers[buffer].size}}});
+    }
+  }
+  return result;
+}
+
+std::vector<Split> addSplits(std::vector<Split> chosen, const Machine &machine, const TrySplits &tryWith,
+                             const MoreSplits &more) {
+  const std::optional<TriedSplits> without = tryWith(chosen).get();
+  std::optional<TriedSplits> best = without;
+  bool isFaster = without.has_value();
+  for (int round = 0; isFaster && round < knobs::mostOnTop; ++round) {
+    const double gainUs = knobs::little * best->us, enoughUs = best->us - gainUs;
+    std::vector<std::pair<std::vector<Split>, Job<std::optional<TriedSplits>>>> trials;
+    for (const std::vector<Split> &candidate : more(best->step, chosen, gainUs)) {
+      std::vector<Split> splits = chosen;
+      splits.insert(splits.end(), candidate.begin(), candidate.end());
+      trials.push_back({splits, tryWith(splits)});
+    }
+    isFaster = false;
+    for (auto &[splits, trial] : trials) {
+      std::optional<TriedSplits> tried = trial.get();
+      if (tried)
+        tried->us += doubtUs(tried->step, without->step, machine);
+      if (!tried || tried->us >= std::min(enoughUs, best->us))
+        continue;
+      isFaster = true;
+      best = std::move(tried);
+      chosen = splits;
+    }
+  }
+  return chosen;
+}
+
+std::vector<Split> splitsToSpareHosting(const Description &step, const Timeline &timeline, std::uint64_t frames,
+                                        const Machine &machine) {
+  const std::vector<std::vector<Split>> idle = ofLargest(step, idleTimes(step, timeline, knobs::leastIdleShare));
+  const auto notChosen = [&](const Description & /*step*/, const std::vector<Split> &chosen, double /*leastUs*/) {
+    std::vector<std::vector<Split>> others = idle;
+    std::erase_if(others, [&](const std::vector<Split> &other) {
+      return std::find(chosen.begin(), chosen.end(), other.front()) != chosen.end();
+    });
+    return others;
+  };
+  Effort effort; // of all colourings
+  const auto host = [&](const std::vector<Split> &splits) {
+    return Job<std::optional<TriedSplits>>([&, splits]() -> std::optional<TriedSplits> {
+      TriedSplits tried{SplitStep(step, splits).parts()};
+      const std::optional<WideColouring> colouring =
+          hostForColouring(tried.step, Timeline(tried.step), frames, machine, effort);
+      if (!colouring)
+        return std::nullopt;
+      tried.us = colouring->hostingUs;
+      return tried;
+    });
+  };
+  return addSplits({}, machine, host, notChosen);
+}
+
+std::vector<std::vector<Split>> splitsOfHosted(const Description &step, const Description &planned,
+                                               const std::vector<Split> &splits,
+                                               const std::vector<std::uint64_t> &excess, const Machine &machine,
+                                               double leastUs) {
   std::vector<std::pair<double, Split>> found;
   const std::vector<bool> can = canBeSplit(step);
   for (BufferIndex address = 0; address < planned.buffers.size(); ++address) {
@@ -179,9 +220,9 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto &one, const auto &other) { return one.first > other.first; });
-  std::vector<Split> longest;
+  std::vector<std::vector<Split>> longest;
   for (std::size_t i = 0; i < std::min(found.size(), mostSplits); ++i)
-    longest.push_back(std::move(found[i].second));
+    longest.push_back({std::move(found[i].second)});
   return longest;
 }
 

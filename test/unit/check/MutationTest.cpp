@@ -3,7 +3,7 @@
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
-#include "passes/plan/search/IdleTimes.h"
+#include "passes/plan/search/SplitCandidates.h"
 #include "test/unit/check/Mutate.h"
 #include "test/unit/check/RandomGraph.h"
 #include "test/unit/check/RandomRepetitions.h"

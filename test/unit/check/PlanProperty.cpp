@@ -11,7 +11,7 @@
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
 #include "passes/plan/allocate/PresentBuffers.h"
-#include "passes/plan/search/IdleTimes.h"
+#include "passes/plan/search/SplitCandidates.h"
 #include "pumpgraph/graph/HostedChains.h"
 #include "test/unit/check/Colouring.h"
 #include "test/unit/check/Interpreter.h"

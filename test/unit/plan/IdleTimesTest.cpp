@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/search/IdleTimes.h"
+#include "passes/plan/search/SplitCandidates.h"
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
