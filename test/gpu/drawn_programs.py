@@ -232,6 +232,8 @@ def judge(batches: Sequence[Sequence[int]], command: Sequence[str], workers: int
 
     def run(seeds: Sequence[int]) -> None:
         for result in Batch(command, seeds, deadline=deadline).run():
+            if result.verdict == "crashed" and "SIGTERM" in result.why:
+                time.sleep(1)  # if the whole group of processes is told to end, stop() comes first
             results.append(result)
             if tells_all or result.verdict not in ("equal", "refused"):
                 print(line_of(result, without), flush=True)

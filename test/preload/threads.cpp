@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// With the context of the others.
-template <typename Work> std::thread threadOf(Work work) {
+template <typename Work> std::thread threadOf(const Work &work) {
   return std::thread([work] {
     CUcontext context = nullptr;
     MUST(FIND(cuDevicePrimaryCtxRetain, 7000)(&context, 0));

@@ -554,9 +554,11 @@ public:
   /// the device. See pumpgraph_take_back().
   Status takeBack() { return detail::call(pumpgraph_take_back, session_.get()); }
 
-  /// Gives up freed allocations that are cached for reuse. Waits for the device. See pumpgraph_empty_cache().
-  /// While other processes of this host do the same: their plans and ours count on what each gets of the link.
+  /// Measures the link while other processes of this host do the same: later plans count on the speed that these leave.
+  /// See pumpgraph_measure_link().
   Status measureLink(double seconds) { return detail::call(pumpgraph_measure_link, session_.get(), seconds); }
+
+  /// Gives up freed allocations that are cached for reuse. Waits for the device. See pumpgraph_empty_cache().
   Status emptyCache() { return detail::call(pumpgraph_empty_cache, session_.get()); }
 
   /// The present memory of the session, in bytes.
