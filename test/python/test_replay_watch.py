@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of replays that wait for ever. The times are milliseconds."""
+"""The end of replays that wait for ever. """
 
 import contextlib
 import io
 import threading
-import time
 import unittest
+from unittest import mock
 
 import support  # noqa: F401  # finds the package
 
@@ -48,33 +48,22 @@ class Watch(unittest.TestCase):
     def watch(self, seconds):
         return ReplayWatch(self.device.event, seconds, self.over.set)
 
+    def unwatched(self, seconds):
+        """Whose thread does not look."""
+        watch = self.watch(seconds)
+        watch._thread = mock.Mock()
+        return watch
+
     def test_a_replay_that_does_not_end_ends_the_process(self):
         with contextlib.redirect_stderr(self.errors):
             self.watch(0.05).replayed("train")
             self.assertTrue(self.over.wait(AT_MOST))
         self.assertRegex(self.errors.getvalue(), "a replay of step \"train\" has not ended within 0.05 s; another rank")
 
-    def test_many_replays_may_take_longer_together(self):
-        watch = self.watch(0.4)
-        for _ in range(10):
-            watch.replayed("train")
-        for _ in range(10):
-            time.sleep(0.1)
-            self.device.ended += 1
-        self.assertFalse(self.over.wait(1.0))
-
-    def test_time_between_replays_does_not_count(self):
-        watch = self.watch(0.3)
-        for _ in range(3):
-            watch.replayed("train")
-            self.device.ended += 1
-            self.assertFalse(self.over.wait(0.5))
-        self.assertLess(self.device.made, 3)  # events serve again
-
     def test_the_one_that_hangs_is_named(self):
-        watch = self.watch(0.3)
-        watch.replayed("first")
         self.device.ended = 1
+        watch = self.watch(0.05)
+        watch.replayed("first")
         watch.replayed("second")
         with contextlib.redirect_stderr(self.errors):
             self.assertTrue(self.over.wait(AT_MOST))
@@ -82,8 +71,35 @@ class Watch(unittest.TestCase):
 
     def test_a_context_that_has_failed_is_left_to_the_program(self):
         self.device.fails = True
-        self.watch(0.05).replayed("train")
-        self.assertFalse(self.over.wait(0.5))
+        watch = self.watch(0.05)
+        watch.replayed("train")
+        watch._thread.join(AT_MOST)
+        self.assertFalse(watch._thread.is_alive() or self.over.is_set())
+
+    def test_many_replays_may_take_longer_together(self):
+        watch = self.unwatched(4)
+        for _ in range(10):
+            watch.replayed("train")
+        for second in range(0, 30, 3):
+            self.assertFalse(watch.is_over(second))
+            self.device.ended += 1
+        self.assertFalse(watch.is_over(30))
+
+    def test_the_last_of_many_may_not(self):
+        watch = self.unwatched(4)
+        for _ in range(3):
+            watch.replayed("train")
+        self.device.ended = 2
+        self.assertEqual([watch.is_over(second) for second in (10, 14, 14.1)], [False, False, True])
+
+    def test_time_between_replays_does_not_count(self):
+        watch = self.unwatched(4)
+        for second in (0, 100, 200):
+            watch.replayed("train")
+            self.assertFalse(watch.is_over(second))
+            self.device.ended += 1
+            self.assertFalse(watch.is_over(second + 3))
+        self.assertEqual(self.device.made, 1)  # an event serves again
 
 
 if __name__ == "__main__":

@@ -223,8 +223,8 @@ def memory_profile() -> Iterator[MemoryProfile]:
         profile.save("memory.pickle")     # for pytorch.org/memory_viz
 
     The MemoryProfile is filled at the end of the block, also after an exception such as a lack of memory. It uses
-    torch.cuda.memory's history, and works without install() too. A captured step allocates nothing when it is replayed:
-    profile its warm-up calls, or look at Step.memory_snapshot().
+    torch.cuda.memory's history, and works without install() too; another recording of it is cleared and ended.
+    A captured step allocates nothing when it is replayed: profile its warm-up calls, or look at Step.memory_snapshot().
 
     Raises:
         UnsupportedError: a profile is being recorded already.

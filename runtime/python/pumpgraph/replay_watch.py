@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Deque, List, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 _MOST_PAUSE_S = 1.0
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -31,6 +31,7 @@ class ReplayWatch:
         self._end_process = end_process
         self._running: Deque[Tuple[Any, str]] = collections.deque()  # the oldest replay first
         self._idle: List[Any] = []
+        self._since: Optional[float] = None  # the oldest one has been
         self._is_any = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pumpgraph replay watch", daemon=True)
 
@@ -44,28 +45,37 @@ class ReplayWatch:
             with contextlib.suppress(RuntimeError):  # after an end that a test stands in for
                 self._thread.start()
 
+    def is_over(self, now: float) -> bool:
+        """Whether the oldest replay takes longer than is allowed, since it was seen first or the one before it ended.
+
+        Raises RuntimeError if the context has failed.
+        """
+        while self._running and self._running[0][0].query():
+            self._idle.append(self._running.popleft()[0])
+            self._since = now
+        if not self._running:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        return self._since is not None and now - self._since > self._seconds
+
     def _watch(self) -> None:
         # Or a look at an event would break a capture of another thread.
         with contextlib.suppress(OSError):
             ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
-        since = time.monotonic()
         while True:
-            if not self._running:
-                self._is_any.clear()
-                if not self._running:  # nor one since
-                    self._is_any.wait()
-                since = time.monotonic()
-            try:
-                is_done = self._running[0][0].query()
-            except RuntimeError:
-                return  # the context has failed, which the program's next call says
-            if is_done:
-                self._idle.append(self._running.popleft()[0])
-                since = time.monotonic()
-            elif time.monotonic() - since > self._seconds:
-                break
-            else:
+            self._is_any.wait()
+            self._is_any.clear()
+            while self._running:
+                try:
+                    if self.is_over(time.monotonic()):
+                        self._end()
+                        return
+                except RuntimeError:
+                    return  # which the program's next call says
                 time.sleep(min(_MOST_PAUSE_S, self._seconds / 10))
+
+    def _end(self) -> None:
         print(f"pumpgraph: a replay of step \"{self._running[0][1]}\" has not ended within {self._seconds:g} s; "
               "another rank may have ended, or replay other steps. The process ends, so that the others learn of it; "
               "init_process_group(timeout=...) sets the time", file=sys.stderr, flush=True)
