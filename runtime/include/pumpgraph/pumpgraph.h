@@ -776,7 +776,7 @@ typedef struct pumpgraph_replanning {
   double predicted_us;        /**< prediction of the best plan made from measured node times, kept or not */
   double measured_us;         /**< median time of its replay */
   uint64_t timed_nodes;       /**< number of nodes with a time of their own */
-  int32_t kept_first;         /**< 1: every new plan was over 1 % slower, and the first plan is in force again */
+  int32_t kept_first;         /**< 1: every new plan was over 0.5 % slower, and the first plan is in force again */
 } pumpgraph_replanning;
 
 /** Plans a rewritten step again from measured node times and keeps the faster plan, of two within 0.5 % the newer.

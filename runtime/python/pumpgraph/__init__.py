@@ -20,7 +20,8 @@ The calls, in the order of use; help(pumpgraph.NAME) has the arguments:
     predict()       how slow a step would be at other budgets, without running it there; gives a Prediction
     prepare()       optional: let an optimizer of PyTorch's step fused inside graphed functions
     graphed()       decorate a step function, which is captured after its warm-up calls; gives a Graphed
-    Graphed         the decorated function: report(), validate(), save(), memory_snapshot(), signatures(), reset()
+    Graphed         the decorated function: report(), validate(), save(), memory_snapshot(), signatures(), reset(), and
+                    with split=True pieces()
     paused()        context: graphed functions run eagerly
     mapped()        context: private values are at their addresses, to be read and written
     memory_stats()  memory of the session, in bytes
