@@ -374,12 +374,13 @@ template <> struct Hook<tag::cuCtxCreate> {
   }
 };
 
-/// Notes changes of the host memory that kernels reach.
+/// Notes host memory that kernels reach from now on. `note`: whether there is any.
 template <typename Note> CUresult notesHostMemory(CUresult result, const Note &note) {
   if (result != CUDA_SUCCESS || !shim().plans() || !shim().isActive())
     return result;
   const std::lock_guard lock(shim().mutex());
-  note(shim().hostRanges());
+  if (note(shim().hostRanges()) && shim().streams())
+    shim().streams()->noteHostMemory();
   return result;
 }
 
@@ -388,7 +389,7 @@ template <> struct Hook<tag::cuMemHostGetDevicePointer> {
   template <typename Function, typename Address>
   static CUresult call(const Real<Function> &real, Address *address, void *host, unsigned flags) {
     return notesHostMemory(real(address, host, flags), [&](HostRanges &ranges) {
-      ranges.noteAlias(*address, reinterpret_cast<std::uintptr_t>(host));
+      return ranges.noteAlias(*address, reinterpret_cast<std::uintptr_t>(host));
     });
   }
 };

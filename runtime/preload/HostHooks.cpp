@@ -10,6 +10,18 @@ std::uint64_t wordOf(const void *address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
+/// `address` has a value once `get` has returned.
+template <typename Get>
+CUresult comes(const EntryPoint &entry, const Get &get, void *const &address, std::size_t bytes) {
+  const Outside outside(entry);
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
+  return notesHostMemory(get(), [&](HostRanges &ranges) {
+    ranges.note(wordOf(address), bytes);
+    return true;
+  });
+}
+
 /// Ahead of it nobody counts on the memory any more.
 template <typename Free> CUresult givesUp(void *address, const Free &free) {
   if (!shim().plans() || !shim().isActive())
@@ -29,13 +41,12 @@ template <typename Free> CUresult givesUp(void *address, const Free &free) {
 
 CUresult Hook<tag::cuMemHostAlloc>::call(const Real<CUresult (*)(void **, std::size_t, unsigned)> &real, void **address,
                                          std::size_t bytes, unsigned flags) {
-  return notesHostMemory(real(address, bytes, flags),
-                         [&](HostRanges &ranges) { ranges.note(wordOf(*address), bytes); });
+  return comes(real.entry(), [&] { return real(address, bytes, flags); }, *address, bytes);
 }
 
 CUresult Hook<tag::cuMemAllocHost>::call(const Real<CUresult (*)(void **, std::size_t)> &real, void **address,
                                          std::size_t bytes) {
-  return notesHostMemory(real(address, bytes), [&](HostRanges &ranges) { ranges.note(wordOf(*address), bytes); });
+  return comes(real.entry(), [&] { return real(address, bytes); }, *address, bytes);
 }
 
 CUresult Hook<tag::cuMemFreeHost>::call(const Real<CUresult (*)(void *)> &real, void *address) {
@@ -44,7 +55,7 @@ CUresult Hook<tag::cuMemFreeHost>::call(const Real<CUresult (*)(void *)> &real, 
 
 CUresult Hook<tag::cuMemHostRegister>::call(const Real<CUresult (*)(void *, std::size_t, unsigned)> &real,
                                             void *address, std::size_t bytes, unsigned flags) {
-  return notesHostMemory(real(address, bytes, flags), [&](HostRanges &ranges) { ranges.note(wordOf(address), bytes); });
+  return comes(real.entry(), [&] { return real(address, bytes, flags); }, address, bytes);
 }
 
 CUresult Hook<tag::cuMemHostUnregister>::call(const Real<CUresult (*)(void *)> &real, void *address) {

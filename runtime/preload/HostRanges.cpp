@@ -41,11 +41,15 @@ HostRanges::Pieces HostRanges::cut(std::uint64_t begin, std::uint64_t end) {
   return removed;
 }
 
-void HostRanges::noteAlias(std::uint64_t address, std::uint64_t known) {
-  if (const auto piece = find(known); piece != pieces_.end() && address != known) {
-    const auto [end, owner] = piece->second;
-    add(address, address + (end - known), owner);
-  }
+bool HostRanges::noteAlias(std::uint64_t address, std::uint64_t known) {
+  const auto piece = pieceOf(known);
+  if (piece == pieces_.end() || address == known)
+    return false;
+  const auto [end, owner] = piece->second;
+  if (const auto there = pieceOf(address); there != pieces_.end() && there->second.owner == owner)
+    return false;
+  add(address, address + (end - known), owner);
+  return true;
 }
 
 HostRanges::Pieces HostRanges::take(std::uint64_t address) {
@@ -59,7 +63,16 @@ HostRanges::Pieces HostRanges::take(std::uint64_t address) {
   return taken;
 }
 
-HostRanges::Pieces::const_iterator HostRanges::find(std::uint64_t word) const {
+void HostRanges::putBack(const Pieces &taken) {
+  for (const auto &[begin, piece] : taken) {
+    const Pieces younger = cut(begin, piece.end);
+    add(begin, piece.end, piece.owner);
+    for (const auto &[from, young] : younger)
+      add(from, young.end, young.owner);
+  }
+}
+
+HostRanges::Pieces::const_iterator HostRanges::pieceOf(std::uint64_t word) const {
   if (word < begin_ || word >= end_)
     return pieces_.end();
   const auto next = pieces_.upper_bound(word);

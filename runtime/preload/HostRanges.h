@@ -27,23 +27,23 @@ public:
   using Pieces = std::map<std::uint64_t, Piece>;
 
   void note(std::uint64_t address, std::uint64_t bytes) { add(address, address + bytes, address); }
-  /// Another address of memory that was noted.
-  void noteAlias(std::uint64_t address, std::uint64_t known);
+  /// Another address of memory that was noted. Whether it is news.
+  bool noteAlias(std::uint64_t address, std::uint64_t known);
   /// Memory that was noted here, by all of its addresses.
   Pieces take(std::uint64_t address);
   Pieces takeWithin(std::uint64_t address, std::uint64_t bytes) { return cut(address, address + bytes); }
-  /// It was not given up.
-  void putBack(const Pieces &taken) { pieces_.insert(taken.begin(), taken.end()); }
+  /// It was not given up. Younger memory that has come there stays.
+  void putBack(const Pieces &taken);
   void reachesAll(bool on) { reachesAll_ = on; }
 
-  bool contains(std::uint64_t word) const { return find(word) != pieces_.end(); }
+  bool contains(std::uint64_t word) const { return pieceOf(word) != pieces_.end(); }
   /// Around all of it, ever: most words are numbers.
   std::pair<std::uint64_t, std::uint64_t> bounds() const { return {begin_, end_}; }
   /// Whether a kernel with this word may find addresses there.
   bool mayHoldAddresses(std::uint64_t word, const IsAddress &isAddress) const;
 
 private:
-  Pieces::const_iterator find(std::uint64_t word) const;
+  Pieces::const_iterator pieceOf(std::uint64_t word) const;
   void add(std::uint64_t begin, std::uint64_t end, std::uint64_t owner);
   Pieces cut(std::uint64_t begin, std::uint64_t end);
 

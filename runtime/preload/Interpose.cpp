@@ -282,7 +282,7 @@ PUMPGRAPH_HIDDEN void *pumpgraphLooksUp(void *handle, const char *name) {
     return nullptr;
   shim().looksAtLibraries(); // one of those that were loaded with another asks for the driver here, at the latest
   if (std::string_view(name).starts_with("cuFile")) // its library may be opened and not used
-    static_cast<void>(shim().stopPlanning(name, pastTheDriver));
+    shim().stopPlanningBeside(name);
   EntryPoint *const entry = findSymbol(name);
   if (!entry && (isDeclared(baseOf(name)) || !mayMatter(name)))
     return nullptr;
@@ -303,7 +303,7 @@ PUMPGRAPH_HIDDEN void pumpgraphOpens(const char *path, int flags) {
     shim().stepAside(fmt::format("{} is opened with RTLD_DEEPBIND, so its CUDA calls cannot be seen", path));
   shim().looksAtLibraries();
   if (path && reachesMemoryUnseen(path))
-    static_cast<void>(shim().stopPlanning(path, pastTheDriver));
+    shim().stopPlanningBeside(path);
 }
 
 PUMPGRAPH_HIDDEN void pumpgraphOpensApart(Lmid_t space, const char *path, int) {

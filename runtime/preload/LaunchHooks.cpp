@@ -86,9 +86,11 @@ CUresult records(const EntryPoint &entry, CUevent event, CUstream stream, const 
     return record();
   std::unique_lock lock(shim().mutex());
   CallLog::Recording recording = shim().log().recordBegins(event, callStream(entry, stream));
+  shim().enters();
   lock.unlock();
   const CUresult result = record();
   lock.lock();
+  shim().leaves();
   shim().log().recordEnds(std::move(recording), result == CUDA_SUCCESS);
   return result;
 }

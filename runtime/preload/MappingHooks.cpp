@@ -67,8 +67,11 @@ CUresult Hook<tag::cuMemMap>::call(const Real<CUresult (*)(CUdeviceptr, std::siz
   if (result == CUDA_SUCCESS)
     note([&](Memory &memory) {
       memory.noteMapping(address, bytes, handle);
-      if (!memory.knows(handle)) // the host's
-        shim().hostRanges().note(address, bytes);
+      if (memory.knows(handle))
+        return;
+      shim().hostRanges().note(address, bytes); // the host's
+      if (shim().streams())
+        shim().streams()->noteHostMemory();
     });
   return result;
 }
@@ -84,7 +87,7 @@ CUresult Hook<tag::cuMemSetAccess>::call(
     return result;
   note([&](Memory &memory) {
     for (const CUmemAccessDesc &one : std::span(access, count))
-      if (one.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+      if (one.location.type == CU_MEM_LOCATION_TYPE_DEVICE && one.location.id == memory.device())
         for (const CUdeviceptr mapping : memory.noteAccess(address, bytes, one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
           if (shim().streams()) // it may hold addresses
             shim().streams()->noteUnsearched(mapping);

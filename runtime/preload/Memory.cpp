@@ -46,7 +46,7 @@ Expected<std::unique_ptr<Memory>> Memory::open(CUdevice device, std::uint64_t bu
 
 Memory::Memory(std::shared_ptr<const Driver> driver, int device, std::uint64_t budgetBytes, std::uint64_t hostBytes,
                std::unique_ptr<AddressSpace> addresses)
-    : driver_(std::move(driver)), budgetBytes_(budgetBytes), addresses_(std::move(addresses)),
+    : driver_(std::move(driver)), device_(device), budgetBytes_(budgetBytes), addresses_(std::move(addresses)),
       frames_(*driver_, device, budgetBytes / pageBytes), host_(*driver_, device, hostBytes),
       mapper_(*driver_, device, frames_), heap_(*driver_, *addresses_, frames_, host_, mapper_), graphs_(*driver_) {
   heap_.takeLowest(true);
@@ -147,12 +147,12 @@ void Memory::map(CUdeviceptr address, const Mapping &mapping) {
 }
 
 void Memory::noteGiven(CUdeviceptr address, std::uint64_t bytes) {
-  map(address, {bytes, 0, true});
+  map(address, {.bytes = bytes, .isGiven = true, .isReachable = true, .handle = nullptr});
 }
 
 bool Memory::forgetGiven(CUdeviceptr address) {
   const auto mapping = mappings_.find(address);
-  if (mapping == mappings_.end() || mapping->second.handle != 0)
+  if (mapping == mappings_.end() || !mapping->second.isGiven)
     return false;
   uncountGiven(mapping->second.bytes);
   mappings_.erase(mapping);
@@ -160,25 +160,34 @@ bool Memory::forgetGiven(CUdeviceptr address) {
 }
 
 void Memory::noteHandle(CUmemGenericAllocationHandle handle, std::uint64_t bytes) {
-  handles_[handle] = {bytes, 1};
+  handles_[handle] = std::make_shared<Handle>(Handle{.bytes = bytes});
 }
 
 void Memory::retainHandle(CUmemGenericAllocationHandle handle) {
   if (const auto known = handles_.find(handle); known != handles_.end())
-    ++known->second.references;
+    ++known->second->references;
 }
 
 void Memory::releaseHandle(CUmemGenericAllocationHandle handle) {
-  const auto known = handles_.find(handle);
-  if (known == handles_.end() || --known->second.references != 0)
+  if (const auto known = handles_.find(handle); known != handles_.end())
+    drop(*known->second);
+}
+
+void Memory::drop(Handle &handle) {
+  if (--handle.references != 0)
     return;
-  uncountGiven(known->second.bytes);
-  handles_.erase(known);
+  uncountGiven(handle.bytes);
+  std::erase_if(handles_, [&](const auto &each) { return each.second.get() == &handle; });
 }
 
 void Memory::noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) {
-  retainHandle(handle);
-  map(address, {bytes, handle, false});
+  const auto known = handles_.find(handle);
+  if (known != handles_.end())
+    ++known->second->references;
+  map(address, {.bytes = bytes,
+                .isGiven = false,
+                .isReachable = false,
+                .handle = known != handles_.end() ? known->second : nullptr});
 }
 
 std::vector<CUdeviceptr> Memory::noteAccess(CUdeviceptr address, std::uint64_t bytes, bool isReachable) {
@@ -195,7 +204,7 @@ Memory::Mappings Memory::takeMappings(CUdeviceptr address, std::uint64_t bytes) 
   Mappings taken;
   for (auto mapping = mappings_.lower_bound(address); mapping != mappings_.end() && mapping->first < address + bytes;) {
     const auto next = std::next(mapping);
-    if (mapping->second.handle != 0)
+    if (!mapping->second.isGiven)
       taken.insert(mappings_.extract(mapping));
     mapping = next;
   }
@@ -204,7 +213,8 @@ Memory::Mappings Memory::takeMappings(CUdeviceptr address, std::uint64_t bytes) 
 
 void Memory::haveEnded(const Mappings &taken) {
   for (const auto &[address, mapping] : taken)
-    releaseHandle(mapping.handle);
+    if (const std::shared_ptr<Handle> handle = mapping.handle)
+      drop(*handle);
 }
 
 std::optional<Extent> Memory::find(std::uint64_t word) const {
@@ -244,7 +254,7 @@ std::optional<Extent> Memory::operand(std::uint64_t word) const {
 std::vector<std::pair<CUdeviceptr, std::uint64_t>> Memory::beside() const {
   std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
   for (const auto &[address, mapping] : mappings_)
-    if (mapping.isReachable && (mapping.handle == 0 || handles_.contains(mapping.handle)))
+    if (mapping.isReachable && (mapping.isGiven || mapping.handle))
       ranges.emplace_back(address, mapping.bytes);
   return ranges;
 }

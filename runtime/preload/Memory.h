@@ -78,10 +78,15 @@ public:
   void noteHandle(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
   void retainHandle(CUmemGenericAllocationHandle handle);
   void releaseHandle(CUmemGenericAllocationHandle handle);
+  struct Handle {
+    std::uint64_t bytes = 0;
+    std::uint64_t references = 1;
+  };
   struct Mapping {
     std::uint64_t bytes = 0;
-    CUmemGenericAllocationHandle handle = 0; ///< 0: an allocation of the driver's
-    bool isReachable = false;                ///< by the device
+    bool isGiven = false;           ///< an allocation of the driver's
+    bool isReachable = false;       ///< by the device
+    std::shared_ptr<Handle> handle; ///< of counted memory; its number may come back once the driver has freed it
   };
   using Mappings = std::map<CUdeviceptr, Mapping>;
   void noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle);
@@ -109,6 +114,7 @@ public:
   /// Memory beside the heap that the device reaches, by address and size, ascending.
   std::vector<std::pair<CUdeviceptr, std::uint64_t>> beside() const;
 
+  CUdevice device() const { return device_; }
   /// For plans, which move values.
   runtime::MemoryTools tools() { return {*driver_, *addresses_, frames_, host_, mapper_, heap_, nullptr, departures_}; }
   std::uint64_t budgetBytes() const { return budgetBytes_; }
@@ -126,11 +132,10 @@ private:
   void takeEndedGraphs();
   void map(CUdeviceptr address, const Mapping &mapping);
 
-  struct Handle {
-    std::uint64_t bytes = 0;
-    std::uint64_t references = 1;
-  };
+  void drop(Handle &handle);
+
   std::shared_ptr<const runtime::Driver> driver_;
+  CUdevice device_;
   std::uint64_t budgetBytes_;
   std::uint64_t givenBytes_ = 0, mostGivenBytes_ = 0, given_ = 0;
   std::uint64_t mostHostBytes_ = 0;
@@ -147,7 +152,7 @@ private:
   };
   std::vector<Capture> captures_; ///< those that run, in the order of their beginnings
   std::set<CUstream> streams_;    ///< on which memory was freed
-  std::map<CUmemGenericAllocationHandle, Handle> handles_;
+  std::map<CUmemGenericAllocationHandle, std::shared_ptr<Handle>> handles_;
   Mappings mappings_;
   /// Around all of them, ever: most words are numbers, and far from it.
   CUdeviceptr mappedBegin_ = UINT64_MAX, mappedEnd_ = 0;

@@ -54,10 +54,24 @@ void Shim::begin() {
 }
 
 void Shim::looksAtLibraries() {
-  if (!plans() || !hasBegun_ || !isActive())
+  if (!plans() || !hasBegun_ || !isActive() || isUnplanned_)
     return;
   if (const std::string library = loadedPastTheDriver(); !library.empty())
-    static_cast<void>(stopPlanning(library, pastTheDriver));
+    stopPlanningBeside(library);
+}
+
+void Shim::stopPlanningBeside(std::string_view library) {
+  if (!plans() || !follows() || isUnplanned_)
+    return;
+  const bool isInCall = mutex_.isMine(); // or between two calls: the next one is an event, too
+  const std::lock_guard lock(mutex_);
+  if (!isInCall || !streams_)
+    static_cast<void>(endPlanning(library, pastTheDriver)); // if the plan stays, the next event tries again
+  else {
+    isUnplanned_ = true;
+    unplanned_ = fmt::format("{}: {}", library, pastTheDriver);
+    streams_->refuseLater(unplanned_);
+  }
 }
 
 /// Not under the lock: the loader has one of its own, which a thread may hold that waits for the shim's.
@@ -134,6 +148,11 @@ CUresult Shim::stopPlanning(std::string_view symbol, std::string_view reason) {
     return CUDA_SUCCESS;
   const std::lock_guard lock(mutex_);
   nextEvent();
+  return endPlanning(symbol, reason);
+}
+
+CUresult Shim::endPlanning(std::string_view symbol, std::string_view reason) {
+  isUnplanned_ = true;
   unplanned_ = fmt::format("{}: {}", symbol, reason);
   const runtime::Status back = streams_ ? streams_->refuse(unplanned_) : runtime::Status{};
   return back ? CUDA_SUCCESS : refuse(back.error());

@@ -101,7 +101,9 @@ public:
   void nextEvent();
   /// Ahead of a call after which nothing can be planned. CUDA_SUCCESS if it may be made.
   CUresult stopPlanning(std::string_view symbol, std::string_view reason);
-  /// Some may have been loaded that reach memory past the driver: nothing is planned beside them.
+  /// A library is opened, or has been looked up, that reaches memory past the driver: nothing is planned beside it.
+  void stopPlanningBeside(std::string_view library);
+  /// Such libraries may have been loaded.
   void looksAtLibraries();
   /// The answer to an event that must not happen, since values are not at their addresses.
   CUresult refuse(const runtime::Error &error);
@@ -133,6 +135,7 @@ private:
   void begin();
   void openCompiler();
   CUresult stepAsideNow(const std::string &reason);
+  CUresult endPlanning(std::string_view symbol, std::string_view reason);
   void openStreams(CUdevice device);
 
   Settings settings_;
@@ -147,6 +150,7 @@ private:
   OwnedMutex mutex_;
   std::string pending_;   ///< the reason for standing aside, found while the lock was held; under `mutex_`
   std::string unplanned_; ///< why nothing is planned; under `mutex_`
+  std::atomic<bool> isUnplanned_{false};
   std::vector<std::unique_ptr<runtime::Call>> calls_; ///< not in use; under `mutex_`
   int inDriver_ = 0;                                  ///< under `mutex_`
   std::unique_ptr<Memory> memory_;

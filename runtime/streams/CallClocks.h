@@ -22,11 +22,10 @@ public:
 
   /// For a call; null events once there are too many.
   CallClock take();
-  // Around the call. Other threads may use the clocks meanwhile.
-  /// A failure leaves it without a time.
+  /// Around the call. A failure leaves it without a time.
   void begin(CallClock &clock, CUstream stream) const;
   void end(const CallClock &clock, CUstream stream) const;
-  /// All events may be used again. `isWhole`: the context lives.
+  /// All events may be used again.
   void restart() { used_ = 0; }
   void forget(bool contextLives);
 

@@ -17,7 +17,6 @@ namespace {
 constexpr std::size_t halfBytes = sizeof(std::uint32_t), wordBytes = sizeof(std::uint64_t);
 constexpr std::size_t halvesAtOnce = 1 << 13; // of an upload
 constexpr std::uint64_t stagingBytes = std::uint64_t{4} << 20;
-constexpr std::uint64_t overlapBytes = 64; // of pieces of memory: a word may lie in two
 
 using Ranges = std::vector<std::pair<CUdeviceptr, std::uint64_t>>;
 
@@ -132,7 +131,7 @@ Status NamedBlocks::search(const std::set<std::uint64_t> *holders, CUstream stre
 Status NamedBlocks::searchRange(CUdeviceptr address, std::uint64_t bytes, std::optional<BlockId> holder,
                                 const PinnedPool &staging, CUstream stream) {
   for (std::uint64_t end = 0; end < bytes;) {
-    const std::uint64_t begin = end - std::min(end, overlapBytes);
+    const std::uint64_t begin = end - std::min(end, halfBytes); // a word may lie in two
     end = std::min(begin + stagingBytes, bytes);
     char *const halves = staging.at(0);
     PUMPGRAPH_TRY_WHILE(tools_.driver.memcpyDtoHAsync(halves, address + begin, end - begin, stream),

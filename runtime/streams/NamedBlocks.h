@@ -52,6 +52,7 @@ public:
   void noteWrites(const Call &call);
   /// A range beside the heap has come that was not searched.
   void noteUnsearched(CUdeviceptr address) { written_.insert(address); }
+  void noteAllUnsearched() { mayAllBeWritten_ = true; }
 
   /// Adds blocks that words lead to.
   void keep(std::span<const std::uint64_t> words);

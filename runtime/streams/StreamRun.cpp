@@ -191,11 +191,21 @@ void StreamRun::planAgain(const Compiler &compiler) {
 }
 
 Status StreamRun::refuse(const std::string &reason) {
-  if (refusal_.empty()) {
-    refusal_ = reason;
-    say_(Level::Info, "nothing is planned from now on: " + reason);
-  }
-  return takeBack(reason);
+  refuseLater(reason);
+  return takeBack(reason); // or ahead of the next event
+}
+
+void StreamRun::refuseLater(const std::string &reason) {
+  if (!refusal_.empty())
+    return;
+  refusal_ = leaveFor_ = reason;
+  say_(Level::Info, "nothing is planned from now on: " + reason);
+}
+
+void StreamRun::noteHostMemory() {
+  named_.noteAllUnsearched();
+  if (plan_ && leaveFor_.empty())
+    leaveFor_ = "host memory comes that kernels reach";
 }
 
 Status StreamRun::forgetAll(const std::string &reason) {
@@ -331,6 +341,7 @@ void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
     return;
   }
   plan_ = &plan;
+  leaveFor_.clear();
   noteForce(true);
   if (plan.timing == StreamPlan::Timing::Running) { // it was left in that round
     plan.timing = StreamPlan::Timing::Ahead;
@@ -389,6 +400,7 @@ Status StreamRun::issueBefore(CUstream stream) {
 Status StreamRun::beforeCall(const Call &call) {
   if (isBroken_)
     return fail(PUMPGRAPH_INTERNAL, "values were lost");
+  PUMPGRAPH_TRY(leaveIfDue());
   if (call.uploaded && !isRefused())
     PUMPGRAPH_TRY(noteUpload(call));
   if (!plan_) {
@@ -440,6 +452,7 @@ Status StreamRun::afterCall(const Call &call, CUresult result) {
 Status StreamRun::beforeAllocation(std::uint64_t bytes, CUstream stream) {
   if (isBroken_)
     return fail(PUMPGRAPH_INTERNAL, "values were lost");
+  PUMPGRAPH_TRY(leaveIfDue());
   if (!plan_)
     return {};
   const RoundEvent *const event = expected(RoundEvent::Kind::Allocate);
@@ -455,6 +468,7 @@ Status StreamRun::afterAllocation(std::optional<CUdeviceptr> address) {
 }
 
 Status StreamRun::beforeFree(CUdeviceptr address, CUstream stream) {
+  PUMPGRAPH_TRY(leaveIfDue());
   if (!plan_)
     return {};
   const RoundEvent *const event = expected(RoundEvent::Kind::Free);

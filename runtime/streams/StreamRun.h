@@ -51,6 +51,8 @@ public:
   bool takeGivenUp() { return std::exchange(hasGivenUp_, false); }
   /// No plan comes into force any more, for a reason. One in force is taken back.
   Status refuse(const std::string &reason);
+  /// The same, but the plan in force is taken back ahead of the next event.
+  void refuseLater(const std::string &reason);
   bool isRefused() const { return !refusal_.empty(); }
   /// Handles of kernels, or a stream, may be others' from now on.
   Status forgetAll(const std::string &reason);
@@ -77,6 +79,8 @@ public:
 
   /// A range beside the heap may hold addresses.
   void noteUnsearched(CUdeviceptr address) { named_.noteUnsearched(address); }
+  /// Host memory has come that kernels reach, and words that are somewhere already may lead to it.
+  void noteHostMemory();
 
   /// Memory that words lead to stays in place from now on.
   void keepInPlace(std::span<const std::uint64_t> words) { named_.keep(words); }
@@ -102,6 +106,8 @@ private:
   void retire(Plans::iterator plan);
   /// Plans that are or were in use, the oldest first.
   std::vector<const StreamPlan *> history() const;
+  /// An event is next.
+  Status leaveIfDue() { return plan_ && !leaveFor_.empty() ? takeBack(leaveFor_) : Status{}; }
   Status deviate(std::string_view event);
   Status noteUpload(const Call &call);
   /// The event that is expected next, if it is of this kind.
@@ -156,6 +162,7 @@ private:
   std::uint64_t plannedCalls_ = 0;
   Driver::Clock::duration planning_{}, unplannedTime_{};
   Driver::Clock::time_point unplannedSince_;
+  std::string leaveFor_;   ///< why the plan in force, if any, must be taken back ahead of the next event
   bool isLeaving_ = false; ///< an operation is missing, so nothing is expected any more
   bool isBroken_ = false;  ///< values are lost
 };

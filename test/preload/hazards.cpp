@@ -225,6 +225,26 @@ void upload(Loop &, CUdeviceptr to, CUdeviceptr word) {
   MUST(FIND(cuMemcpyHtoD, 3020)(to, &word, sizeof word));
 }
 
+/// Memory of the process, whose address is in device memory, is pinned and gets an address later.
+void hostTablePinnedLater(int count) {
+  constexpr std::size_t page = 4096;
+  alignas(page) static std::array<CUdeviceptr, page / sizeof(CUdeviceptr)> host{};
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addThroughTwoTables");
+  CUdeviceptr table = 0;
+  MUST(memAlloc(&table, 2 * mebibyte));
+  loop.set(table, mebibyte / 2, 0.0F);
+  storeWord(loop, table, reinterpret_cast<CUdeviceptr>(host.data()));
+  for (int i = 0; i < count; ++i) {
+    if (i == count / 2) {
+      MUST(FIND(cuMemHostRegister, 6050)(host.data(), page, 0));
+      host[0] = loop.sum();
+    }
+    loop.round(0.5F, [&] { loop.call(add, table, 4 * mebibyte, 1.0F); });
+  }
+  loop.print();
+}
+
 /// The address is in a packed struct, at four bytes off eight, in two of the pieces in which memory is searched.
 template <typename Write> void packedTable(int count, int filledAt, const Write &write) {
   Loop loop(4 * mebibyte);
@@ -288,7 +308,7 @@ void pageableTable(int count) {
 
 /// The table is in memory that the program maps itself, and that a kernel has filled: a packed struct in two mappings
 /// side by side.
-void mappedTable(int count) {
+void mappedTable(int count, bool isHiddenFromOther) {
   Loop loop(4 * mebibyte);
   const CUfunction add = kernel("addThroughPackedTable");
   constexpr std::size_t bytes = 2 * mebibyte;
@@ -304,6 +324,10 @@ void mappedTable(int count) {
     MUST(FIND(cuMemMap, 10020)(at, bytes, 0, handle, 0));
   }
   MUST(FIND(cuMemSetAccess, 10020)(memory, 2 * bytes, &access, 1));
+  if (isHiddenFromOther) {
+    const CUmemAccessDesc none{{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    MUST(FIND(cuMemSetAccess, 10020)(memory, 2 * bytes, &none, 1));
+  }
   const CUdeviceptr table = memory + bytes - 8;
   storeWord(loop, table + 4, loop.sum());
   for (int i = 0; i < count; ++i)
@@ -512,7 +536,7 @@ void graphs(int count) {
 }
 
 /// The program changes a child of a graph that adds to the loop's memory. The child works in other memory.
-void childGraph(int count) {
+void childGraph(int count, bool isChanged) {
   constexpr std::size_t bytes = 2 * mebibyte;
   Loop loop(4 * mebibyte);
   CUdeviceptr own = 0;
@@ -520,7 +544,8 @@ void childGraph(int count) {
   loop.set(own, static_cast<int>(bytes / sizeof(float)), 0.0F);
   const CUgraphExec exec = instantiate(graphThatAdds(loop, loop.sum()));
   const CUgraph child = graphThatAdds(loop, own);
-  MUST(FIND(cuGraphExecChildGraphNodeSetParams, 11010)(exec, nullptr, child));
+  if (isChanged)
+    MUST(FIND(cuGraphExecChildGraphNodeSetParams, 11010)(exec, nullptr, child));
   for (int i = 0; i < count; ++i)
     loop.round(0.5F, [&] { MUST(FIND(cuGraphLaunch, 10000)(exec, loop.stream())); });
   loop.print();
@@ -545,13 +570,16 @@ const Scenarios scenarios{
     {"host-table-behind", [](int rounds) { hostTableBehind(rounds, 0, upload); }},
     {"late-host-table-behind", [](int rounds) { hostTableBehind(rounds, rounds / 2, upload); }},
     {"stored-host-table-behind", [](int rounds) { hostTableBehind(rounds, rounds / 2, storeWord); }},
+    {"host-table-pinned-later", hostTablePinnedLater},
     {"packed-table", [](int rounds) { packedTable(rounds, 0, storeWord); }},
     {"uploaded-packed-table", [](int rounds) { packedTable(rounds, rounds / 2, upload); }},
     {"registered-over-older", registeredOverOlder},
     {"graphs", graphs},
-    {"child-graph", childGraph},
+    {"child-graph", [](int rounds) { childGraph(rounds, true); }},
+    {"child-graph-as-it-was", [](int rounds) { childGraph(rounds, false); }},
     {"pageable-table", pageableTable},
-    {"mapped-table", mappedTable},
+    {"mapped-table", [](int rounds) { mappedTable(rounds, false); }},
+    {"mapped-table-of-one", [](int rounds) { mappedTable(rounds, true); }},
     {"waits", waits},
     {"beside-small", besideSmall},
     {"destroyed-events", destroyedEvents},
