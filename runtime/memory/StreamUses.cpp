@@ -8,6 +8,13 @@ const std::set<CUstream> *StreamUses::of(CUdeviceptr allocation) const {
   return found == streams_.end() ? nullptr : &found->second;
 }
 
+std::set<CUstream> StreamUses::streams() const {
+  std::set<CUstream> all;
+  for (const auto &[allocation, streams] : streams_)
+    all.insert(streams.begin(), streams.end());
+  return all;
+}
+
 Status StreamUses::orderBefore(const Driver &driver, CUdeviceptr allocation, CUstream stream) {
   const auto found = streams_.find(allocation);
   if (found == streams_.end())

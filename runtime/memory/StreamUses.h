@@ -19,7 +19,8 @@ public:
   /// `allocation`: its first byte.
   void note(CUdeviceptr allocation, CUstream stream) { streams_[allocation].insert(stream); }
   const std::set<CUstream> *of(CUdeviceptr allocation) const;
-  bool empty() const { return streams_.empty(); }
+  /// Of all allocations.
+  std::set<CUstream> streams() const;
   /// Of an allocation that is about to be freed on `stream`. Neither stream may be capturing. Forgets its uses.
   Status orderBefore(const Driver &driver, CUdeviceptr allocation, CUstream stream);
   /// The allocation is gone, or what comes after needs no order.

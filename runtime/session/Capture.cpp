@@ -31,6 +31,24 @@ template <typename Add> static Status declare(SessionState &session, CUstream st
   return graph ? add(session.capture.declarations, *graph) : tl::unexpected<Error>(graph.error());
 }
 
+/// Memory freed inside a capture serves others without an order: see freeInOrder(). So what other streams have got to
+/// do with it comes before. The stream of the capture may be capturing already.
+static Status awaitUses(const SessionState &session) {
+  const Driver &driver = *session.driver;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  PUMPGRAPH_TRY(driver.threadExchangeStreamCaptureMode(&mode));
+  Status waited;
+  for (const CUstream stream : session.memory.uses.streams()) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUgraph graph = nullptr;
+    driver.streamGetCaptureInfo.raw(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
+    if (waited && status == CU_STREAM_CAPTURE_STATUS_NONE)
+      waited = driver.streamSynchronize(stream);
+  }
+  PUMPGRAPH_TRY(driver.threadExchangeStreamCaptureMode(&mode));
+  return waited;
+}
+
 bool Session::isCapturing() const {
   return state_->memory.heap->capturing();
 }
@@ -42,8 +60,7 @@ Status Session::captureBegin() {
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "a capture is already running in this session");
   const ContextScope scope(*session.driver, session.device.context);
   session.memory.heap->graphsEnded(session.capture.otherGraphs.takeEnded());
-  if (!session.memory.uses.empty()) // memory freed inside serves others without an order: see freeInOrder()
-    PUMPGRAPH_TRY_WHILE(session.driver->ctxSynchronize(), "before a capture");
+  PUMPGRAPH_TRY_WHILE(awaitUses(session), "before a capture");
   // Captured copies need memory at the addresses they name.
   if (StepState *inForce = stepInForce(session)) {
     PUMPGRAPH_TRY_WHILE(takePlanBack(session), "before a capture");

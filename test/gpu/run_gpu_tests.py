@@ -361,7 +361,7 @@ def runs_alone(name):
     alone = ("runtime_smoke", "graphed.overhead", "graphed.between_replays", "graphed.turns_at_once",
              "graphed.warm_up_at_half", "torch.a_thousand_replays", "torch.estimates_count_arithmetic",
              "drawn_programs", "preload")
-    return name in alone or name.startswith(("managed", "ranks."))
+    return name in alone or name.startswith(("managed", "ranks.", "rematerialize."))
 
 
 def report(name, test):

@@ -75,6 +75,9 @@ struct FakeEvent {
 struct FakeStream {
   cuuint64_t capture = 0; ///< the number of the last one
   FakeGraph *capturing = nullptr;
+  CUstreamCaptureMode mode{}; ///< of the capture
+  std::thread::id thread;     ///< that began it
+  bool isBroken = false;      ///< the capture, by a call that it does not allow
   FakeNode *last = nullptr;
 };
 
@@ -109,6 +112,7 @@ struct FakeDriver::State {
   std::mt19937 random;
   std::uint64_t lastNode = 0;
   cuuint64_t lastCapture = 0;
+  std::set<FakeStream *> capturing;
   std::uint64_t modules = 0;            ///< loaded
   std::set<CUcontext> contexts;         ///< beside the primary one; under `mutex`
   std::vector<FakeDriver::Move> moves;  ///< of managed memory; under `mutex`
@@ -255,6 +259,25 @@ CUresult enter(const char *symbol) {
 #define FAKE_ENTER(symbol)                                                                                             \
   if (const CUresult entered_ = enter(#symbol); entered_ != CUDA_SUCCESS)                                              \
   return entered_
+
+thread_local CUstreamCaptureMode captureMode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/// A call that waits, in this thread, breaks captures that `forbids` says do not allow it. Whether there is one.
+template <typename Forbids> bool breaksCapture(Forbids forbids) {
+  bool breaks = false;
+  for (FakeStream *stream : state().capturing)
+    if (forbids(*stream))
+      stream->isBroken = breaks = true;
+  return breaks;
+}
+
+/// By its mode, and that of this thread: cuThreadExchangeStreamCaptureMode().
+bool forbidsUnsafeCalls(const FakeStream &stream) {
+  if (captureMode == CU_STREAM_CAPTURE_MODE_RELAXED || stream.mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+    return false;
+  const bool isOfOthers = stream.thread != std::this_thread::get_id();
+  return !isOfOthers || (captureMode == CU_STREAM_CAPTURE_MODE_GLOBAL && stream.mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
 
 bool isAccessible(std::uint64_t address, std::uint64_t bytes) {
   const std::lock_guard memoryLock(state().memoryMutex);
@@ -670,6 +693,8 @@ void fillDeviceCalls(Driver &driver) {
   };
   driver.ctxSynchronize.function = []() -> CUresult {
     FAKE_ENTER(cuCtxSynchronize);
+    if (breaksCapture([](const FakeStream &) { return true; }))
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (state().streams)
       state().streams->finishAll();
     const std::lock_guard lock(state().mutex);
@@ -1040,6 +1065,11 @@ void fillStreamCalls(Driver &driver) {
   };
   driver.streamSynchronize.function = [](CUstream stream) -> CUresult {
     FAKE_ENTER(cuStreamSynchronize);
+    const auto forbids = [&](const FakeStream &capturing) {
+      return &capturing == reinterpret_cast<FakeStream *>(stream) || forbidsUnsafeCalls(capturing);
+    };
+    if (breaksCapture(forbids))
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (state().streams)
       state().streams->finish(stream);
     const std::lock_guard lock(state().mutex);
@@ -1052,18 +1082,27 @@ void fillStreamCalls(Driver &driver) {
       state().streams->wait(stream, event);
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; // what runs has run when its launch returns
   };
-  driver.streamBeginCapture.function = [](CUstream stream, CUstreamCaptureMode) -> CUresult {
+  driver.streamBeginCapture.function = [](CUstream stream, CUstreamCaptureMode mode) -> CUresult {
     FAKE_ENTER(cuStreamBeginCapture);
     auto *fake = reinterpret_cast<FakeStream *>(stream);
     fake->capture = ++state().lastCapture;
     fake->capturing = new FakeGraph;
     fake->last = nullptr;
+    fake->mode = mode;
+    fake->thread = std::this_thread::get_id();
+    fake->isBroken = false;
+    state().capturing.insert(fake);
     return CUDA_SUCCESS;
   };
   driver.streamEndCapture.function = [](CUstream stream, CUgraph *graph) -> CUresult {
     auto *fake = reinterpret_cast<FakeStream *>(stream);
+    state().capturing.erase(fake);
     *graph = reinterpret_cast<CUgraph>(std::exchange(fake->capturing, nullptr));
     FAKE_ENTER(cuStreamEndCapture);
+    if (fake->isBroken) {
+      delete reinterpret_cast<FakeGraph *>(std::exchange(*graph, nullptr));
+      return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     return CUDA_SUCCESS;
   };
   driver.streamGetCaptureInfo.function = [](CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *capture,
@@ -1081,7 +1120,10 @@ void fillStreamCalls(Driver &driver) {
     }
     return CUDA_SUCCESS;
   };
-  driver.threadExchangeStreamCaptureMode.function = [](CUstreamCaptureMode *) { return CUDA_SUCCESS; };
+  driver.threadExchangeStreamCaptureMode.function = [](CUstreamCaptureMode *mode) {
+    std::swap(captureMode, *mode);
+    return CUDA_SUCCESS;
+  };
   driver.eventCreate.function = [](CUevent *event, unsigned) -> CUresult {
     FAKE_ENTER(cuEventCreate);
     *event = reinterpret_cast<CUevent>(new FakeEvent);

@@ -121,6 +121,22 @@ TEST(StreamUses, aCaptureBeginsAfterWhatOtherStreamsUse) {
     EXPECT_TRUE(readsItsOwnAcrossACapture(seed)) << "seed " << seed;
 }
 
+// torch.cuda.graph() begins the capture of the stream first.
+TEST(StreamUses, aCaptureThatHasBegunGoesOn) {
+  World world;
+  void *used = world.allocate();
+  ASSERT_TRUE(world.session->recordStream(used, world.other));
+  ASSERT_TRUE(world.session->recordStream(used, world.own));
+  ASSERT_TRUE(world.driver.streamBeginCapture(world.own, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_TRUE(world.session->captureBegin());
+  EXPECT_TRUE(world.session->captureEnd());
+  CUgraph graph = nullptr;
+  EXPECT_TRUE(world.driver.streamEndCapture(world.own, &graph));
+  if (graph) {
+    EXPECT_TRUE(world.driver.graphDestroy(graph));
+  }
+}
+
 // What autograd uses on another stream while a step is captured is the step's.
 TEST(StreamUses, inACaptureOfOursTheGraphHasTheOrder) {
   World world;
