@@ -339,6 +339,19 @@ class Sharded(GraphedTest):
         step(self.x())
         self.assertEqual(len(resharded), 1)
 
+    def test_whole_parameters_have_other_memory(self):
+        storage = self.model._parameters["fc.weight"]._storage
+        shard = storage._pointer
+
+        def reshard():
+            self.group.is_unsharded, storage._pointer = False, shard
+
+        self.block.reshard = reshard
+        step = self.captured()
+        self.group.is_unsharded, storage._pointer = True, 0xA500
+        step(self.x())
+        self.assertEqual(storage._pointer, shard)
+
     def test_other_settings_than_at_the_capture_are_noticed(self):
         step = self.captured()
         for name, value in (("gradient_divide_factor", 4.0), ("reduce_grads", False)):

@@ -52,6 +52,12 @@ class Peaks(base.TorchTest):
         self.assertEqual([row.name for row in profile.rows("function")], ["step in train.py"])
         self.assertEqual([tuple(row) for row in profile.rows("file")], [("train.py", 1100, 400, 1400, 3)])
 
+    def test_events_without_frames(self):
+        """Of a history that was recorded with context=None."""
+        allocation = {"action": "alloc", "addr": 1, "size": 100}
+        rows = MemoryProfile.of(snapshot(allocation)).rows()
+        self.assertEqual([(row.name, row.peak_bytes) for row in rows], [(NO_FRAMES, 100)])
+
     def test_sums_are_those_of_the_device(self):
         events = [alloc(number, 10 * number, frame(number)) for number in range(1, 9)]
         events[4:4] = [freed(1, 10), freed(3, 30)]

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures of steps with collectives: what this rank tells the others, and what it does when they refuse."""
 
+import contextlib
 import datetime
+import io
 import json
+import os
 import sys
+import threading
 import types
+import warnings
 from unittest import mock
 
 import test_torch_capture as base
@@ -12,7 +17,7 @@ from rank_stores import Values
 from test_torch_capture import torch
 
 import pumpgraph
-from pumpgraph import PumpGraphError, Status, UnsupportedError, shared_steps
+from pumpgraph import PumpGraphError, Status, UnsupportedError, capture_watch, shared_steps, torch_capture
 from pumpgraph.errors import is_shortage
 from pumpgraph.ranks import Decision, Vote, Wish
 
@@ -86,10 +91,11 @@ class SharedTest(base.TrainingTest):
         self.replays = []
         self.calls()
 
-    def make_watch(self, make_event, seconds):
-        self.assertEqual(seconds, OtherRank.timeout.total_seconds())
-        self.assertTrue(make_event().query())
-        return types.SimpleNamespace(replayed=self.replays.append)
+    patience = OtherRank.timeout.total_seconds()
+
+    def make_watch(self, _make_event, seconds):
+        self.assertEqual(seconds, self.patience)
+        return types.SimpleNamespace(replayed=lambda step, _stream: self.replays.append(step))
 
     def reducing(self):
         """The step, with a collective."""
@@ -130,6 +136,17 @@ class Captures(SharedTest):
         for each in step, alone, step:
             each.replay()
         self.assertEqual(self.replays, ["net", "net"])
+
+    def test_they_are_watched_for_as_long_as_the_most_patient_group_waits(self):
+        options = types.SimpleNamespace(_timeout=datetime.timedelta(minutes=10))
+        self.group._get_backend = lambda _device: types.SimpleNamespace(options=options)
+        self.patience = 600
+        self.capture(self.reducing)
+
+    def test_a_lost_device_is_an_error(self):
+        self.fail_next("measure_link", Status.DEVICE_LOST, "the device is lost")
+        with self.assertRaisesRegex(PumpGraphError, "the device is lost"):
+            self.capture(self.reducing)
 
     def test_no_room_to_measure_the_link_is_no_error(self):
         self.fail_next("measure_link", Status.OUT_OF_DEVICE_MEMORY, "no room")
@@ -208,6 +225,52 @@ class Captures(SharedTest):
 
         with self.assertRaisesRegex(UnsupportedError, "all_reduce is called .* its warm-up calls made no collective"):
             self.capture(reducing)
+
+    def test_a_warning_as_an_error_parts_no_ranks(self):
+        """The others have been told to replay the step."""
+        self.store.differs["replay"] = {"wish": Wish.LEAVE, "reason": "node 3 is opaque"}
+        with warnings.catch_warnings(), self.assertLogs("pumpgraph", "WARNING") as logged:
+            warnings.simplefilter("error")
+            self.capture(self.reducing).replay()
+        self.assertIn("may be slow on all ranks", logged.output[0])
+        self.assertEqual(self.topics(), ["capture", "plan", "replay"])
+
+    def test_the_step_s_own_error_has_a_status_of_another_kind(self):
+        class HttpError(Exception):
+            status = "500 Internal"
+
+        def broken():
+            torch.all_reduce(self.weight)
+            if torch.cuda.capturing:
+                raise HttpError("the step's own")
+            return self.step()
+
+        with self.assertRaisesRegex(HttpError, "the step's own"):
+            self.capture(broken)
+        self.assertEqual(self.topics(), ["capture", "end"])
+        self.assertEqual(self.store.votes[-1].status, Status.INVALID_ARGUMENT)
+
+    def test_who_leaves_it_as_captured_calibrates_nothing(self):
+        """Which runs the step, so all ranks have to."""
+        self.store.differs["plan"] = {"facts": {"calibrate": True}}
+        with self.assertRaisesRegex(UnsupportedError, "calibrate=False on rank 0 and calibrate=True on rank 1"):
+            self.capture(self.reducing, calibrate=True, leave_as_captured=True)
+
+    def test_a_calibration_that_waits_for_ever_ends_the_process(self):
+        ended, errors = threading.Event(), io.StringIO()
+
+        def waits(*_arguments):
+            self.assertTrue(ended.wait(20))
+            raise UnsupportedError("it would be over")
+
+        with mock.patch.dict(os.environ, PUMPGRAPH_CAPTURE_SECONDS="0.05"), \
+                mock.patch.object(torch_capture, "_adopt", waits), \
+                mock.patch.object(capture_watch, "has_group", lambda: True), \
+                mock.patch.object(capture_watch.faulthandler, "dump_traceback_later"), \
+                mock.patch.object(os, "_exit", lambda _status: ended.set()), \
+                contextlib.redirect_stderr(errors), self.assertRaises(UnsupportedError):
+            self.capture(self.reducing, calibrate=True)
+        self.assertRegex(errors.getvalue(), "in the calibration: another rank may have ended")
 
     def test_the_other_leaves_it_as_captured(self):
         self.store.differs["replay"] = {"wish": Wish.LEAVE, "reason": "node 3 is opaque"}

@@ -64,11 +64,13 @@ class CaptureWatch:
         self._is_sent = False
         self._call = ""
         self._phase = ""
+        self._is_called = False
 
     @contextlib.contextmanager
-    def during(self, phase: str) -> Iterator[None]:
-        """Inside, a part of the capture runs that has so much time. Does nothing without a process group."""
-        self._phase, self._call = phase, ""
+    def during(self, phase: str, is_called: bool = False) -> Iterator[None]:
+        """Inside, a part of the capture runs that has so much time. `is_called`: none of the step's own code, so that
+        no exception could end it. Does nothing without a process group."""
+        self._phase, self._call, self._is_called = phase, "", is_called
         if not self._seconds or not has_group():
             yield
             return
@@ -110,13 +112,16 @@ class CaptureWatch:
     def _watch(self) -> None:
         if self._over.wait(self._seconds):
             return
-        while not self._send():
-            if self._over.wait(_PAUSE):
+        if self._is_called:
+            print(f"pumpgraph: {self._text()}", file=sys.stderr)
+        else:
+            while not self._send():
+                if self._over.wait(_PAUSE):
+                    return
+            if self._over.wait(self._grace):
                 return
-        if self._over.wait(self._grace):
-            return
-        print(f"pumpgraph: the call does not return either after {self._grace:g} s more; the process ends, so that "
-              "the other ranks learn of it", file=sys.stderr, flush=True)
+            print(f"pumpgraph: the call does not return either after {self._grace:g} s more", file=sys.stderr)
+        print("pumpgraph: the process ends, so that the other ranks learn of it", file=sys.stderr, flush=True)
         self._end_process()
 
     def _send(self) -> bool:

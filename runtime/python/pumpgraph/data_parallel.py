@@ -208,9 +208,13 @@ class CapturedParallel:
     def __bool__(self) -> bool:
         return bool(self._ddps or self._sharded)
 
-    def before_replay(self) -> None:
-        """Leaves no whole parameters behind, as the step does. Raises StaleStepError where settings are others."""
+    def give_up_whole(self) -> None:
+        """The step leaves no whole parameters behind either."""
         _reshard(self._sharded)
+
+    def before_replay(self) -> None:
+        """Raises StaleStepError where settings are others."""
+        self.give_up_whole()
         if self._now() != self._settings:
             raise StaleStepError("a setting of DistributedDataParallel or fully_shard() is another than at the "
                                  "capture, such as join(), a divide factor or the synchronization of gradients; set it "

@@ -125,7 +125,7 @@ class MemoryProfile:
             self._add(live, 0)
         for number, event in enumerate(events, 1):
             if event["action"] == "alloc":
-                frames = tuple((frame["filename"], frame["line"], frame["name"]) for frame in event["frames"])
+                frames = tuple((frame["filename"], frame["line"], frame["name"]) for frame in event.get("frames", ()))
                 live[event["addr"]] = frames, event["size"]
                 sums = self._sums.setdefault(frames, [0, 0, 0, 0])
                 sums[2] += event["size"]

@@ -19,10 +19,36 @@ from typing import Any, Callable, Deque, List, Optional, Tuple
 
 _MOST_PAUSE_S = 1.0
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
+
+
+class DriverEvent:
+    """An event of the context that is current in the thread that makes it. The calls let other threads run: a record
+    waits where the stream has too much to do, and the watch has to look meanwhile."""
+
+    def __init__(self, driver: Any):
+        self._driver = driver
+        self._context, self._event = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(self._context))
+        self._call("cuEventCreate", ctypes.byref(self._event), ctypes.c_uint(_NO_TIMING))
+
+    def record(self, stream: int) -> None:
+        self._call("cuEventRecord", self._event, ctypes.c_void_p(stream))
+
+    def query(self) -> bool:
+        self._call("cuCtxSetCurrent", self._context)  # in the watch's thread there is none
+        return self._call("cuEventQuery", self._event, may_be=_NOT_READY) != _NOT_READY
+
+    def _call(self, name: str, *arguments: Any, may_be: int = 0) -> int:
+        result = int(getattr(self._driver, name)(*arguments))
+        if result not in (0, may_be):
+            raise RuntimeError(f"{name} failed with error {result}")
+        return result
 
 
 class ReplayWatch:
-    """Of a process. `make_event`: an event of CUDA with record() and query()."""
+    """Of a process. `make_event`: a DriverEvent."""
 
     def __init__(self, make_event: Callable[[], Any], seconds: float,
                  end_process: Callable[[], None] = lambda: os._exit(1)):
@@ -35,10 +61,10 @@ class ReplayWatch:
         self._is_any = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pumpgraph replay watch", daemon=True)
 
-    def replayed(self, step: str) -> None:
-        """On the current stream, just now."""
+    def replayed(self, step: str, stream: int) -> None:
+        """On this stream, just now."""
         event = self._idle.pop() if self._idle else self._make_event()
-        event.record()
+        event.record(stream)
         self._running.append((event, step))
         self._is_any.set()
         if not self._thread.is_alive():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import json
 import sys
 import warnings
@@ -17,10 +18,11 @@ from ._report import Report
 from .errors import PumpGraphError, Status, UnsupportedError, is_shortage
 from .messages import logger
 from .ranks import Collective, Decision, Ranks, Vote, Wish
-from .replay_watch import ReplayWatch
+from .replay_watch import DriverEvent, ReplayWatch
 
 Members = Tuple[int, ...]
 
+_NOT_MEASURED = (Status.OUT_OF_DEVICE_MEMORY, Status.OUT_OF_HOST_MEMORY, Status.INVALID_ARGUMENT)
 _MEASURE_S = 0.9  # a run copies 1.5 GB: 30 ms where a rank has a link of its own, 0.2 s where eight share one
 
 
@@ -59,10 +61,20 @@ def ranks_of_process() -> Optional[Ranks]:
     return _Process.ranks
 
 
+def _timeout_s(ranks: Ranks) -> float:
+    """For as long the process groups wait for a collective: the most patient one, or else the store."""
+    distributed, found = _distributed(), []
+    for group in distributed.distributed_c10d._world.pg_map if distributed is not None else ():
+        with contextlib.suppress(AttributeError, RuntimeError):  # of a backend without
+            backend = group._get_backend(sys.modules["torch"].device("cuda"))
+            found.append(backend.options._timeout.total_seconds())
+    return max(found, default=ranks.timeout_s)
+
+
 def watch_of(ranks: Ranks) -> ReplayWatch:
-    """For as long as the process group waits for a collective."""
     if _Process.watch is None or _Process.watched is not ranks:
-        _Process.watch, _Process.watched = ReplayWatch(sys.modules["torch"].cuda.Event, ranks.timeout_s), ranks
+        _Process.watched = ranks
+        _Process.watch = ReplayWatch(lambda: DriverEvent(ctypes.CDLL("libcuda.so.1")), _timeout_s(ranks))
     return _Process.watch
 
 
@@ -118,7 +130,9 @@ def _measure_link_once(ranks: Ranks, session: Any) -> None:
     _Process.measured_with = ranks
     try:
         session.measure_link(_MEASURE_S)
-    except PumpGraphError as error:  # without free memory, or on managed memory
+    except PumpGraphError as error:
+        if error.status not in _NOT_MEASURED:
+            raise
         logger.info("plans count on the speed of the link for one rank alone: %s", error)
 
 
@@ -143,9 +157,9 @@ class SharedCapture(LoneCapture):
 
     def refuse(self, error: BaseException) -> None:
         """This rank fails by itself, and the others hear of it at their next decision."""
-        status = getattr(error, "status", Status.INVALID_ARGUMENT)
-        if is_shortage(error) and not isinstance(error, PumpGraphError):
-            status = Status.OUT_OF_DEVICE_MEMORY
+        status = Status.OUT_OF_DEVICE_MEMORY if is_shortage(error) else Status.INVALID_ARGUMENT
+        if isinstance(error, PumpGraphError):
+            status = error.status
         reason = str(error) or type(error).__name__
         with contextlib.suppress(PumpGraphError):  # the store is gone: the others hear that too
             self._ranks.decide(Vote("end", self._step, Wish.REFUSE, reason, status))
@@ -168,8 +182,8 @@ class SharedCapture(LoneCapture):
             raise UnsupportedError(f"hosting=\"measured\" runs step \"{self._step}\" as often as its times ask for, "
                                    "which differs from rank to rank, and its collectives would wait for ever; leave "
                                    "hosting at \"automatic\"")
-        self.decide("plan", facts={"calibrate": bool(options.calibrate)}, collectives=self._collectives,
-                    calls=self._calls)
+        self.decide("plan", facts={"calibrate": bool(options.calibrate and not options.leave_as_captured)},
+                    collectives=self._collectives, calls=self._calls)
         return options._replace(hosting="no_room")
 
     def replay(self, step: Any) -> None:
@@ -178,11 +192,14 @@ class SharedCapture(LoneCapture):
         shared.post(report)
         reason = report.left_as_captured
         decision = self.decide("replay", wish=Wish.LEAVE if reason else Wish.GO, reason=reason or "")
-        if decision.outcome is Wish.LEAVE and not reason and self._ranks.rank == 0:
-            warnings.warn(f"step \"{self._step}\" may be slow on all ranks: {decision.reason}", RuntimeWarning,
-                          stacklevel=3)
         self.is_decided = True
         step.shared = shared
+        if decision.outcome is Wish.LEAVE and not reason and self._ranks.rank == 0:
+            text = f"step \"{self._step}\" may be slow on all ranks: {decision.reason}"
+            try:
+                warnings.warn(text, RuntimeWarning, stacklevel=3)
+            except RuntimeWarning:  # warnings are errors: the other ranks replay the step, and would wait for this one
+                logger.warning("%s", text)
 
 
 @contextlib.contextmanager
@@ -218,9 +235,9 @@ class SharedStep:
         self._key = f"figures/{ranks.number}"
         self._watch = watch_of(ranks)
 
-    def replayed(self) -> None:
-        """On the current stream, just now."""
-        self._watch.replayed(self._name)
+    def replayed(self, stream: int) -> None:
+        """On this stream, just now."""
+        self._watch.replayed(self._name, stream)
 
     def post(self, report: Report) -> None:
         """The figures of this rank. Waits for nobody."""

@@ -341,6 +341,8 @@ class _Graph:
 
     def fits(self) -> bool:
         """Whether this is the graph for a call with its signature. Raises StaleStepError where no graph can be."""
+        if self.step.parallel is not None:
+            self.step.parallel.give_up_whole()  # parameters have other memory meanwhile
         surroundings = self._surroundings
         surroundings.check_places()
         mark = Changes.mark
@@ -672,22 +674,25 @@ class Graphed:
             bindings.look(touched)
             surroundings.watched = bindings.to_watch(found.places, touched, tensors_of_output(step.output))
             surroundings.leave_out(place for place, _ in bindings.changed)
+            undo.callback(installation.guard.forget, step)
+            installation.guard.watch(step, [named.pointer for named in things.tensors()])
+            for module in found.modules:
+                if hasattr(module, "_orig_mod"):  # made by torch.compile(); the step itself runs with no mode
+                    hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
+                    undo.callback(hook.remove)
+                    weakref.finalize(step, hook.remove).atexit = False
+            gradients.rewind()
+            surroundings.remember(self._fn, call, Reachable(self._fn) if self._searched_too else found)
+            optimizers = [CapturedOptimizer(optimizer) for optimizer in observed.stepped]
+            graph = _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind],
+                           self._gives_output, touched)
             shared.replay(step)
             undo.pop_all()
         bindings.forget()
-        installation.guard.watch(step, [named.pointer for named in things.tensors()])
-        for module in found.modules:
-            if hasattr(module, "_orig_mod"):  # made by torch.compile(); the step itself runs with no mode
-                hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
-                weakref.finalize(step, hook.remove).atexit = False
-        gradients.rewind()
-        surroundings.remember(self._fn, call, Reachable(self._fn) if self._searched_too else found)
         tables: Tuple[Any, ...] = (found.tensors, found.places, found.holders, found.generators, found.methods)
         for table in tables:
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
-        optimizers = [CapturedOptimizer(optimizer) for optimizer in observed.stepped]
-        return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind],
-                      self._gives_output, touched)
+        return graph
 
     def _refuse_other_results(self, kind: Any, output: Any) -> None:
         """What a step returns beside tensors on the device must be the same in each call."""

@@ -402,7 +402,8 @@ def capture_warm(
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, inputs or Things(()), output)
             options = shared.plan(options)
-            native = _adopt(installation, graph, options)
+            with watch.during("the calibration", is_called=True) if options.calibrate else contextlib.nullcontext():
+                native = _adopt(installation, graph, options)
         undo.pop_all()
     step = Step(installation, graph, native, output, options.name, timings)
     step.parallel = CapturedParallel(parallel) or None
@@ -748,7 +749,7 @@ class Step:
         if self._is_watched:
             native.after_launch(stream)
         if self.shared is not None:
-            self.shared.replayed()
+            self.shared.replayed(stream or torch.cuda.current_stream().cuda_stream)
 
     def watch_replays(self) -> None:
         """Tells the runtime of the next replays, for as long as it wants to hear of them: to plan the step again."""
