@@ -223,7 +223,7 @@ public:
     const std::lock_guard lock(shim().mutex());
     shim().nextEvent();
     if (shim().streams())
-      if (const runtime::Status back = shim().streams()->takeBack(entry.symbol); !back)
+      if (const runtime::Status back = shim().streams()->leave(entry.symbol); !back)
         refusal_ = shim().refuse(back.error());
     shim().enters();
     hasEntered_ = true;

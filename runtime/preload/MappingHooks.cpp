@@ -8,12 +8,15 @@
 namespace pumpgraph::preload {
 namespace {
 
-template <typename Note> void note(Note change) {
+/// Whether there is memory to be changed.
+template <typename Note> bool note(Note change) {
   if (!shim().isActive())
-    return;
+    return false;
   const std::lock_guard lock(shim().mutex());
-  if (Memory *const memory = shim().memoryIfOpen())
+  Memory *const memory = shim().memoryIfOpen();
+  if (memory)
     change(*memory);
+  return memory != nullptr;
 }
 
 } // namespace
@@ -64,15 +67,18 @@ CUresult Hook<tag::cuMemMap>::call(const Real<CUresult (*)(CUdeviceptr, std::siz
                                    CUdeviceptr address, std::size_t bytes, std::size_t offset,
                                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
   const CUresult result = real(address, bytes, offset, handle, flags);
-  if (result == CUDA_SUCCESS)
-    note([&](Memory &memory) {
-      memory.noteMapping(address, bytes, handle);
-      if (memory.knows(handle))
-        return;
-      shim().hostRanges().note(address, bytes); // the host's
-      if (shim().streams())
-        shim().streams()->noteHostMemory();
-    });
+  if (result != CUDA_SUCCESS)
+    return result;
+  const bool isNoted = note([&](Memory &memory) {
+    memory.noteMapping(address, bytes, handle);
+    if (memory.knows(handle))
+      return;
+    shim().hostRanges().note(address, bytes); // the host's
+    if (shim().streams())
+      shim().streams()->noteHostMemory();
+  });
+  if (!isNoted) // nor counted, nor searched
+    static_cast<void>(shim().stopPlanning(real.entry().symbol, "memory is mapped ahead of all allocations"));
   return result;
 }
 

@@ -35,6 +35,7 @@ struct StreamPlan {
   std::uint64_t rounds = 0;    ///< that came as planned
   std::uint64_t inForce = 0;   ///< how often it came into force
   std::uint64_t takenBack = 0; ///< because another event came
+  std::uint64_t leftAside = 0; ///< because a call came that no round holds, maybe another thread's
   RoundTimes times;
   std::string lastDeviation;
   std::map<std::string, std::uint64_t> deviations; ///< how often by each event
@@ -46,11 +47,14 @@ struct StreamPlan {
     rounds = earlier.rounds;
     inForce = earlier.inForce;
     takenBack = earlier.takenBack;
+    leftAside = earlier.leftAside;
     lastDeviation = earlier.lastDeviation;
     deviations = earlier.deviations;
   }
   /// Whether it is left so often that the program is faster without it.
-  bool isLeftTooOften() const { return takenBack >= 3 && rounds < 2 * takenBack; }
+  bool isLeftTooOften() const {
+    return (takenBack >= 3 && rounds < 2 * takenBack) || (leftAside >= 12 && rounds < leftAside);
+  }
 };
 
 /// Plans a round with the compiler library, derives the operations, and has them checked: as what the driver will do by

@@ -500,6 +500,12 @@ Status StreamRun::deviate(std::string_view event) {
   return takeBack(fmt::format("{} came instead of event {} of {}", event, position_, plan_->script.events.size()));
 }
 
+Status StreamRun::leave(const std::string &event) {
+  if (plan_)
+    ++plan_->leftAside;
+  return takeBack(event);
+}
+
 Status StreamRun::remove() {
   CutStates states(plan_->lowered, plan_->list);
   for (std::size_t event = 0; event < position_; ++event)

@@ -87,6 +87,8 @@ public:
 
   /// Every value returns to its address. Nothing, if no plan is in force.
   Status takeBack(const std::string &reason);
+  /// The same for an event that no round holds. A plan that is left too often is used no more.
+  Status leave(const std::string &event);
   /// The context is gone, and all memory with it.
   void abandon();
 
@@ -107,7 +109,7 @@ private:
   /// Plans that are or were in use, the oldest first.
   std::vector<const StreamPlan *> history() const;
   /// An event is next.
-  Status leaveIfDue() { return plan_ && !leaveFor_.empty() ? takeBack(leaveFor_) : Status{}; }
+  Status leaveIfDue() { return plan_ && !leaveFor_.empty() ? leave(leaveFor_) : Status{}; }
   Status deviate(std::string_view event);
   Status noteUpload(const Call &call);
   /// The event that is expected next, if it is of this kind.

@@ -551,8 +551,54 @@ void childGraph(int count, bool isChanged) {
   loop.print();
 }
 
+/// The loop's address is in memory that was mapped ahead of all else.
+void earlyTable(int count, CUmemLocationType place, CUdeviceptr table) {
+  Loop loop(4 * mebibyte);
+  if (place == CU_MEM_LOCATION_TYPE_HOST)
+    *reinterpret_cast<CUdeviceptr *>(table) = loop.sum();
+  else
+    storeWord(loop, table, loop.sum());
+  const CUfunction add = kernel("addThroughTable");
+  for (int i = 0; i < count; ++i)
+    loop.roundThrough(add, table);
+  loop.print();
+}
+
+CUdeviceptr mapped(CUmemLocationType place) {
+  constexpr std::size_t bytes = 2 * mebibyte;
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = place;
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUdeviceptr memory = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  MUST(FIND(cuMemAddressReserve, 10020)(&memory, bytes, 0, 0, 0));
+  MUST(FIND(cuMemCreate, 10020)(&handle, bytes, &properties, 0));
+  MUST(FIND(cuMemMap, 10020)(memory, bytes, 0, handle, 0));
+  MUST(FIND(cuMemSetAccess, 10020)(memory, bytes, &access, 1));
+  return memory;
+}
+
+CUdeviceptr mappedWithoutContext = 0;
+
+/// Pinned memory comes and goes in each round.
+void pinning(int count) {
+  Loop loop(4 * mebibyte);
+  for (int i = 0; i < count; ++i)
+    loop.round(0.5F, [&] {
+      void *pinned = nullptr;
+      MUST(FIND(cuMemHostAlloc, 2020)(&pinned, 4096, 0));
+      MUST(FIND(cuMemFreeHost, 2000)(pinned));
+    });
+  loop.print();
+}
+
 const Scenarios scenarios{
     {"tails", tails},
+    {"early-host-table",
+     [](int rounds) { earlyTable(rounds, CU_MEM_LOCATION_TYPE_HOST, mapped(CU_MEM_LOCATION_TYPE_HOST)); }},
+    {"early-device-table", [](int rounds) { earlyTable(rounds, CU_MEM_LOCATION_TYPE_DEVICE, mappedWithoutContext); }},
+    {"pinning", pinning},
     {"table", [](int rounds) { table(rounds, 0, false); }},
     {"late-table", [](int rounds) { table(rounds, rounds / 2, false); }},
     {"pinned-table", [](int rounds) { table(rounds, rounds / 2, true); }},
@@ -594,5 +640,10 @@ const Scenarios scenarios{
 } // namespace
 
 int main(int count, char **arguments) {
+  if (count == 3 && arguments[1] == std::string_view("early-device-table")) {
+    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    getProcAddress = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+    mappedWithoutContext = mapped(CU_MEM_LOCATION_TYPE_DEVICE);
+  }
   return runScenario(scenarios, count, arguments);
 }

@@ -88,6 +88,17 @@ class Hazards(unittest.TestCase):
         said = self.same(8, "registered-over-older")
         self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
 
+    def test_memory_that_is_mapped_ahead_of_allocations_ends_planning(self):
+        for scenario in ("early-host-table", "early-device-table"):
+            with self.subTest(scenario):
+                said = self.same(8, scenario)
+                self.assertIn("cuMemMap: memory is mapped ahead of all allocations", said)
+                self.assertEqual(rounds_in(said), 0, said)
+
+    def test_a_plan_that_pinning_ends_in_each_round_is_used_no_more(self):
+        said = self.same(8, "pinning")
+        self.assertRegex(said, r"planned: 0 rounds of period 1, .* in force 1[23] times")
+
     def test_a_host_function_ends_planning(self):
         said = self.same(8, "host-function")
         self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)
