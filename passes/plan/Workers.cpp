@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace pumpgraph {
@@ -15,9 +16,14 @@ namespace pumpgraph {
 /// thread to thread.
 class Workers::Pool {
 public:
+  /// With as many as the system gives. Without any whoever asks for something does it.
   explicit Pool(unsigned threads) {
-    for (unsigned i = 0; i < threads; ++i)
-      threads_.emplace_back([this] { work(); });
+    threads_.reserve(threads);
+    try {
+      while (threads_.size() < threads)
+        threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error &) { // at a limit of the user's, or of a container
+    }
   }
   ~Pool() {
     {

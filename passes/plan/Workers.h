@@ -17,12 +17,22 @@
 namespace pumpgraph {
 
 /// Something that a thread of the pool may have begun before its result is asked for. Else whoever asks for it does it,
-/// so that nobody waits for a thread that is not there. Its result is asked for once. What it refers to has to live as
-/// long as the pool, or until it was asked for.
+/// so that nobody waits for a thread that is not there. Its result is asked for once. What it refers to has to outlive
+/// it, or be there until it was asked for.
 template <typename Result> class Job {
 public:
   Job() = default;
   explicit Job(std::function<Result()> work) : state_(std::make_shared<State>(std::move(work))) {}
+  /// Where something was thrown ahead of get(): nothing may use what goes away with it.
+  ~Job() {
+    if (state_ && abandon())
+      wait();
+  }
+  Job(Job &&) noexcept = default;
+  Job &operator=(Job other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
 
   explicit operator bool() const { return state_ != nullptr; }
   /// Until it is over, whatever came of it.
@@ -37,7 +47,7 @@ public:
     return std::move(*state_->result);
   }
   /// Nobody begins it any more. Returns whether it has been begun; then it may be under way.
-  bool abandon() { return !state_->claim(); }
+  bool abandon() { return !state_->giveUp(); }
   /// Of one that was begun: until it is over.
   void wait() { state_->wait(); }
   std::function<void()> forPool() const {
@@ -52,6 +62,13 @@ private:
     bool claim() {
       const std::lock_guard lock(mutex);
       return !std::exchange(isClaimed, true);
+    }
+    /// Whether nobody has begun it.
+    bool giveUp() {
+      const std::lock_guard lock(mutex);
+      const bool isMine = !std::exchange(isClaimed, true);
+      isDone |= isMine;
+      return isMine;
     }
     void run() {
       if (!claim())

@@ -2,6 +2,7 @@
 #include "runtime/capture/FindHiddenPointers.h"
 
 #include "runtime/capture/DescribeStep.h"
+#include "runtime/memory/InThreads.h"
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -59,12 +60,7 @@ PointerScan::Words PointerScan::scanInParallel(std::span<const std::uint64_t> wo
     parts[thread] = scanWords(words.subspan(begin, std::min(share, words.size() - begin)), holder,
                               address == 0 ? 0 : address + begin * sizeof(std::uint64_t));
   };
-  std::vector<std::thread> workers;
-  for (std::size_t thread = 1; thread < threads; ++thread)
-    workers.emplace_back(scanShare, thread);
-  scanShare(0);
-  for (std::thread &worker : workers)
-    worker.join();
+  inThreads(threads, scanShare);
   Words all;
   for (std::size_t thread = 0; thread < threads; ++thread) {
     for (const std::size_t position : parts[thread].positions)

@@ -2,6 +2,7 @@
 #include "runtime/memory/HostMemory.h"
 
 #include "runtime/memory/AddressSpace.h"
+#include "runtime/memory/InThreads.h"
 #include "runtime/messages/NvtxRange.h"
 
 #include <sys/mman.h>
@@ -33,16 +34,11 @@ void touch(char *data, std::uint64_t bytes) {
   const std::uint64_t threads =
       std::clamp<std::uint64_t>(bytes / leastPerThread, 1, std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
   const std::uint64_t share = roundUp((bytes + threads - 1) / threads, pageBytes);
-  const auto touchFrom = [=](std::uint64_t begin) {
+  inThreads(threads, [=](std::uint64_t thread) {
+    const std::uint64_t begin = thread * share;
     for (std::uint64_t offset = begin; offset < std::min(begin + share, bytes); offset += smallPage)
       static_cast<volatile char *>(data)[offset] = 0;
-  };
-  std::vector<std::thread> workers;
-  for (std::uint64_t begin = share; begin < bytes; begin += share)
-    workers.emplace_back(touchFrom, begin);
-  touchFrom(0);
-  for (std::thread &worker : workers)
-    worker.join();
+  });
 }
 
 } // namespace

@@ -47,9 +47,11 @@ CUresult Hook<tag::cuMemCreate>::call(const Real<CUresult (*)(CUmemGenericAlloca
 
 CUresult Hook<tag::cuMemRelease>::call(const Real<CUresult (*)(CUmemGenericAllocationHandle)> &real,
                                        CUmemGenericAllocationHandle handle) {
+  std::shared_ptr<Memory::Handle> released;
+  note([&](Memory &memory) { released = memory.releaseHandle(handle); });
   const CUresult result = real(handle);
-  if (result == CUDA_SUCCESS)
-    note([&](Memory &memory) { memory.releaseHandle(handle); });
+  if (result != CUDA_SUCCESS && released)
+    note([&](Memory &memory) { memory.putBack(handle, released); });
   return result;
 }
 

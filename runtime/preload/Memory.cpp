@@ -168,9 +168,21 @@ void Memory::retainHandle(CUmemGenericAllocationHandle handle) {
     ++known->second->references;
 }
 
-void Memory::releaseHandle(CUmemGenericAllocationHandle handle) {
-  if (const auto known = handles_.find(handle); known != handles_.end())
-    drop(*known->second);
+std::shared_ptr<Memory::Handle> Memory::releaseHandle(CUmemGenericAllocationHandle handle) {
+  const auto known = handles_.find(handle);
+  if (known == handles_.end())
+    return nullptr;
+  const std::shared_ptr<Handle> released = known->second;
+  drop(*released);
+  return released;
+}
+
+void Memory::putBack(CUmemGenericAllocationHandle handle, const std::shared_ptr<Handle> &released) {
+  if (++released->references == 1) {
+    givenBytes_ += released->bytes;
+    shareBudget(givenBytes_);
+  }
+  handles_[handle] = released;
 }
 
 void Memory::drop(Handle &handle) {

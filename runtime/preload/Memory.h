@@ -77,11 +77,14 @@ public:
   /// Handles of cuMemCreate, each with the release that the program owes and its mappings. `bytes` were counted.
   void noteHandle(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
   void retainHandle(CUmemGenericAllocationHandle handle);
-  void releaseHandle(CUmemGenericAllocationHandle handle);
   struct Handle {
     std::uint64_t bytes = 0;
     std::uint64_t references = 1;
   };
+  /// Ahead of the release, after which another thread may get the number. Null for a handle that is not counted.
+  std::shared_ptr<Handle> releaseHandle(CUmemGenericAllocationHandle handle);
+  /// It was not released.
+  void putBack(CUmemGenericAllocationHandle handle, const std::shared_ptr<Handle> &released);
   struct Mapping {
     std::uint64_t bytes = 0;
     bool isGiven = false;           ///< an allocation of the driver's
