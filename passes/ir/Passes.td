@@ -33,10 +33,10 @@ def AnnotateAccesses : GraphPass<"annotate-accesses"> {
     their destination (`proved`). A parameter of type `T const *`, by the kernel's mangled name, is only read
     (`declared`).
 
-    `tables` names a file of the Clang plugin (`-fplugin-arg-pumpgraph-json=FILE`), one line a kernel. Accesses get the
-    mode of their slot, or of all slots where the parameter is unknown, and become `proved`. Slots that escape or are
-    unresolved change nothing, and ranges and overwrites are not used. A table that allows more than was `declared`, and
-    an observation that contradicts a table or type, give a warning.
+    `tables` names a file of the Clang plugin (`-fplugin-arg-pumpgraph-json=FILE`). Accesses get the mode of their slot,
+    or of all slots where the parameter is unknown, and become `proved`. Slots that escape or are unresolved change
+    nothing; ranges and overwrites are not used. A table that allows more than was `declared`, and an observation that
+    contradicts a table or type, give a warning.
   }];
   let options = [Option<"tables", "tables", "std::string", "", "JSON file of the Clang plugin">];
 }
@@ -62,9 +62,9 @@ def PlanResidency : GraphPass<"plan-residency"> {
     pump.graph @step {
       %a = pump.buffer "a" private size(4194304)
       %b = pump.buffer "b" private size(4194304)
-      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
-      %k1 = pump.kernel "loss" node(1) after(%k0) [write %b[0, 4194304] declared must(write)] cost(100.0)
-      %k2 = pump.kernel "backward" node(2) after(%k1) [read %a[0, 4194304] declared] cost(100.0)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
+      %k1 = pump.kernel "loss" node(1) after(%k0) [write %b[0, 4194304] declared must(write)]
+      %k2 = pump.kernel "backward" node(2) after(%k1) [read %a[0, 4194304] declared]
     }
     ```
     After `plan-residency{budget=4MiB}`:
@@ -72,11 +72,11 @@ def PlanResidency : GraphPass<"plan-residency"> {
     pump.graph @step stage(planned) budget(4194304) {
       %a = pump.buffer "a" private size(4194304) frames(0 to 1)
       %b = pump.buffer "b" private size(4194304) frames(0 to 1)
-      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
       %a.evict = pump.evict %a after(%k0)
-      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)]
       %a.prefetch = pump.prefetch %a after(%k1)
-      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
+      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared]
     }
     ```
   }];

@@ -6,16 +6,16 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROW = re.compile(r"^\| `((passes|runtime)/(\w+)/)`.*\|([^|]*)\|$")
+ITEM = re.compile(r"^\* `((passes|runtime)/(\w+)/)`.*?(?:\(([^()]*)\))?$")
 INCLUDE = re.compile(r'^#include "((?:passes|runtime)/\w+/)', re.MULTILINE)
 
 
 def documented():
-    """By folder: what it may include, in the order of the table."""
+    """By folder: what it may include, in the order of the list."""
     folders = {}
     for line in (ROOT / "docs/design/architecture.md").read_text(encoding="utf-8").splitlines():
-        if row := ROW.match(line):
-            folder, area, _, last = row.groups()
+        if item := ITEM.match(line):
+            folder, area, _, last = item.groups("")
             if f"all of `{area}/` above" in last:
                 folders[folder] = {other for other in folders if other.startswith(area)}
             else:
@@ -42,7 +42,7 @@ class Dependencies(unittest.TestCase):
                 self.assertEqual((may & documented().keys()) - above, set())
             above.add(folder)
 
-    def test_folders_include_what_the_table_says(self):
+    def test_folders_include_what_the_list_says(self):
         for folder, may in documented().items():
             found = included(folder)
             with self.subTest(folder):
@@ -50,7 +50,7 @@ class Dependencies(unittest.TestCase):
                 if folder.startswith("passes/"):
                     self.assertEqual((may & documented().keys()) - found.keys(), set())
 
-    def test_the_table_has_every_folder(self):
+    def test_the_list_has_every_folder(self):
         sources = {f"{path.relative_to(ROOT)}/" for area in ("passes", "runtime") for path in (ROOT / area).iterdir()
                    if any(path.glob("*.cpp"))}
         self.assertEqual(sources - documented().keys(), set())

@@ -14,10 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "
 import check  # noqa: E402
 
 GLOSSARY = """# Glossary
-| term | meaning | not |
-| --- | --- | --- |
-| evict | To give up a frame. | send away, throw out |
-| frame | Device memory. | |
+* **evict**: To give up a frame. *Not:* send away,
+  throw out.
+* **frame**: Device memory.
 """
 
 

@@ -5,7 +5,7 @@
   doc_examples.py transform FILE.md           "Before:" run through the pipeline of "After `...`:" gives what follows
   doc_examples.py passes Passes.md            prints the reference of the passes, without the options, which --help has
   doc_examples.py words FILE.md SYNTAX.cpp    every word that the syntax has for a value of an enum is in the text
-  doc_examples.py ops FILE.md OPS.json        prints the reference of the IR with its tables made anew from what
+  doc_examples.py ops FILE.md OPS.json        prints the reference of the IR with its lists made anew from what
                                               `llvm-tblgen --dump-json` says of the ops
 """
 import json
@@ -13,10 +13,12 @@ import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 
+WIDTH = 120
 BLOCK = r"```mlir\n(.*?)```"
 OPTIONS = r"\n#### Options\n\n```\n(?:-.*\n)*```\n"
-TABLE = re.compile(r"(<!-- PumpOps.td: (\w+ \w+) -->\n\n)(?:\|.*\n)*")
+LIST = re.compile(r"(<!-- PumpOps.td: (\w+ \w+) -->\n\n)(?:[* ] .*\n)*")
 PAIR = r"Before:\n\n?" + BLOCK + r"\n+After `([^`]+)`:\n\n?" + BLOCK
 
 
@@ -95,21 +97,21 @@ class Definitions:
         first, *others = (self.clauses(op) for group in groups for op in self.groups[group])
         return [clause for clause in first if all(clause in other for other in others)]
 
-    def table(self, name):
+    def items(self, name):
         group, kind = name.split()
         self.shown.add(name)
         everywhere = self.common("captured", "added")
         if name == "node clauses":
-            return [("clause", "meaning"), *map(row, everywhere)]
+            return list(map(row, everywhere))
         if kind == "clauses":
-            return [("clause", "meaning"), *(row(clause) for clause in self.common(group) if clause not in everywhere)]
+            return [row(clause) for clause in self.common(group) if clause not in everywhere]
         rows = []
         for op in self.groups[group]:
             own = [row(clause) for clause in self.clauses(op) if clause not in self.common(group)]
             rows.append((f"`pump.{op['opName']}`", "; ".join([op["summary"], *map(": ".join, own)])))
-        return [("op", "meaning, clauses of its own"), *rows]
+        return rows
 
-    def all_tables(self):
+    def all_lists(self):
         return {"node clauses"} | {f"{group} {kind}" for group, ops in self.groups.items()
                                    for kind in ("ops", "clauses")[len(ops) == 1:]}
 
@@ -124,13 +126,14 @@ def ops(document, records):
     definitions = Definitions(json.loads(records))
 
     def made_anew(place):
-        head, *rows = definitions.table(place[2])
-        lines = [head, ["---"] * len(head), *rows]
-        return place[1] + "".join("| " + " | ".join(line) + " |\n" for line in lines)
+        items = map(": ".join, definitions.items(place[2]))
+        wrapped = [textwrap.fill(item, WIDTH, initial_indent="* ", subsequent_indent="  ", break_long_words=False,
+                                 break_on_hyphens=False) for item in items]
+        return place[1] + "\n".join([*wrapped, ""])
 
-    print(TABLE.sub(made_anew, document), end="")
-    if definitions.shown != definitions.all_tables():
-        sys.exit(f"tables of {sorted(definitions.shown)}, but there are {sorted(definitions.all_tables())}")
+    print(LIST.sub(made_anew, document), end="")
+    if definitions.shown != definitions.all_lists():
+        sys.exit(f"lists of {sorted(definitions.shown)}, but there are {sorted(definitions.all_lists())}")
 
 
 files = [pathlib.Path(name).read_text() for name in sys.argv[2:]]

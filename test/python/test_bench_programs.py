@@ -74,7 +74,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(len(program_rows.BY_NAME), 20)
 
     def test_says_which_node_times_bounds_are_by(self):
-        for costs, shown in (("static", "50.0 (estimated)"), ("measured", "| 50.0 |")):
+        for costs, shown in (("static", "50.0†"), ("measured", "| 50.0; ")):
             done = with_costs(complete(), costs)
             self.assertIn(shown, program_table.markdown([LM], done))
             self.assertIn(f"plan bounds 50.0 ms by {costs} node times",
@@ -148,10 +148,15 @@ class Table(unittest.TestCase):
     def test_a_program_that_keeps_every_promise(self):
         self.assertEqual(broken(complete()), [])
         text = program_table.markdown([LM], complete())
-        self.assertIn("| Llama 220M, transformers | 4.00 GiB | 30.0 (29.0-31.0) | 24.0 (24.0-24.0) | "
-                      "54.0 (54.0-54.0) | 52.0 | 50.0 | 1.04 | 50.5 | 3 | 2 equal |", text)
+        self.assertIn("| Llama 220M, transformers | 4.00 | 30.0 (29.0-31.0) | 24.0 (24.0-24.0) | "
+                      "54.0 (54.0-54.0) | 52.0 | 50.0; 1.04 | 50.5 | 3 |", text)
         self.assertIn("* kept: 1 of 1 promises of single programs", text)
         self.assertIn("* kept: 1 of 1 programs run", text)
+        self.assertIn("* kept: 1 of 1 programs have the losses of the plain graph, 2 each", text)
+
+    def test_other_losses_are_told(self):
+        text = program_table.markdown([LM], changed(complete(), "pumpgraph", losses=["0x1p+0", "0x1p+0"]))
+        self.assertIn("* BROKEN: 0 of 1 programs have the losses of the plain graph, 2 each", text)
 
     def test_steps_of_a_turn_are_held_against_the_sum_of_their_bounds(self):
         done = complete(GAN, 75.0, (0.020, 0.030))

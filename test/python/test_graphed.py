@@ -1734,13 +1734,13 @@ class Search(unittest.TestCase):
 
 
 class Documentation(unittest.TestCase):
-    """The table of situations names tests that exist, and every GPU case of the layer but its figures."""
+    """The list of situations names tests that exist, and every GPU case of the layer but its figures."""
 
     def test_situations(self):
         reference = (base.support.ROOT / "docs" / "reference" / "pytorch.md").read_text()
         section = re.split(r"\n## ", reference.split("## Situations and their tests")[1])[0]
-        rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ")]
-        named = set(re.findall(r"`(?:\w+_cases\.py )?(\w+)`", " ".join(row[-1] for row in rows)))
+        items = [" ".join(item.split()) for item in re.findall(r"^\* (.*(?:\n  .*)*)", section, re.MULTILINE)]
+        named = set(re.findall(r"`(?:\w+_cases\.py )?(\w+)`", " ".join(item.rsplit(": ", 1)[-1] for item in items)))
         files = [base.support.ROOT / "test" / "gpu" / f"{name}_cases.py"
                  for name in ("graphed", "torch", "host_state", "memory", "decode")]
         ranks = base.support.ROOT / "test" / "gpu" / "ranks_cases.py"

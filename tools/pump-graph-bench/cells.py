@@ -30,6 +30,11 @@ def gib(size: Optional[float]) -> str:
     return "-" if size is None else f"{size / 2**30:.2f} GiB"
 
 
+def in_gib(size: Optional[float]) -> str:
+    """Under a heading that has the unit."""
+    return gib(size).split()[0]
+
+
 def spread(samples: Sequence[float], unit: str = "") -> str:
     if not samples:
         return "-"

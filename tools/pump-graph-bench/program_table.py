@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import sentinel_kept
-from cells import decimal, gib, ms, quotient, spread, table
+from cells import decimal, gib, in_gib, ms, quotient, spread, table
 from program_rows import BY_NAME, SHARE, Done, Program, lines_changed, row_key
-from sentinel_table import compare_losses
+from sentinel_table import Losses, compare_losses, count_range
 
 Figures = Dict[str, Any]
 
@@ -58,7 +58,7 @@ class Rows:
         """What to say beside figures of reports: those by estimated node times may be far off."""
         figures = next(iter(self.measured("pumpgraph")), {})
         estimated = any(report.get("costs") == "static" for report in figures.get("reports", {}).values())
-        return " (estimated)" if estimated else ""
+        return "†" if estimated else ""
 
     def steps(self) -> Optional[float]:
         """Milliseconds of a turn's steps with their inputs; of a Trainer's, whose loop does not tell them apart, what
@@ -100,8 +100,8 @@ def markdown(chosen: Sequence[Program], done: Done) -> str:
 
 
 _COLUMNS = (
-    "program", "peak in memory", "plain, ms", "plain graph, ms", f"PumpGraph at 1/{SHARE}, ms", "its steps, ms",
-    "plan bound, ms", "/ bound", "predicted, ms", "lines changed", "losses",
+    "program", "peak in memory, GiB", "plain, ms", "plain graph, ms", f"PumpGraph at 1/{SHARE}, ms", "its steps, ms",
+    "plan bound, ms; over it", "predicted, ms", "lines changed",
 )
 
 
@@ -115,7 +115,7 @@ def _cells(rows: Rows) -> List[str]:
     uncaptured = f"- ({program.uncaptured})" if program.uncaptured else None
     cells = [
         program.title,
-        gib(rows.result("eager").get("peak_bytes")),
+        in_gib(rows.result("eager").get("peak_bytes")),
         spread(rows.samples("eager")),
         uncaptured or spread(rows.samples("graph")),
     ]
@@ -124,20 +124,10 @@ def _cells(rows: Rows) -> List[str]:
     return cells + [
         spread(rows.samples("pumpgraph")),
         decimal(rows.steps()),
-        decimal(rows.of_reports("plan_bound_s")) + rows.doubt(),
-        quotient(rows.over_bound(), 1),
+        f'{decimal(rows.of_reports("plan_bound_s"))}{rows.doubt()}; {quotient(rows.over_bound(), 1)}',
         decimal(rows.of_reports("predicted_s")) + rows.doubt(),
         str(lines_changed(program)),
-        _losses(rows),
     ]
-
-
-def _losses(rows: Rows) -> str:
-    reference, planned = rows.measured("graph"), rows.measured("pumpgraph")
-    if not reference or not planned:
-        return "-"
-    compared = [compare_losses(figures, reference[0]) for figures in planned]
-    return f"{compared[0].count} equal" if all(losses.equal for losses in compared) else "DIFFERENT"
 
 
 # ---- promises --------------------------------------------------------------------------------------------------------
@@ -169,12 +159,23 @@ def _check_all(every: Sequence[Rows]) -> Iterator[Tuple[bool, str]]:
     ran = sum(bool(rows.measured("pumpgraph")) for rows in tried)
     if tried:
         yield ran == len(tried), f"{ran} of {len(tried)} programs run"
+    compared = [losses for losses in map(_losses, every) if losses]
+    if compared:
+        equal = sum(all(each.equal for each in losses) for losses in compared)
+        counts = {each.count for losses in compared for each in losses}
+        yield equal == len(compared), (f"{equal} of {len(compared)} programs have the losses of the plain graph, "
+                                       f"{count_range(counts)} each")
     ratios = [ratio for ratio in (rows.over_bound() for rows in every) if ratio]
     if ratios:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         worst = f"the highest {max(ratios):.2f}"
         yield mean <= MOST_OVER_BOUND, (f"the geometric mean of steps over their plan bounds is {mean:.3f} (at most "
                                         f"{MOST_OVER_BOUND}), {worst}, of {len(ratios)} programs")
+
+
+def _losses(rows: Rows) -> List[Losses]:
+    reference = rows.measured("graph")
+    return [compare_losses(figures, reference[0]) for figures in rows.measured("pumpgraph")] if reference else []
 
 
 def _check_program(rows: Rows) -> Iterator[Tuple[bool, str]]:
@@ -190,7 +191,7 @@ def _check_program(rows: Rows) -> Iterator[Tuple[bool, str]]:
     if not planned:
         yield from ((False, f"{name}: {text}") for text in broken)
         return
-    compared = [compare_losses(figures, reference[0]) for figures in planned] if reference else []
+    compared = _losses(rows)
     if not compared:
         broken.append("nothing to compare its losses with")
     if not all(losses.numbers for losses in compared):

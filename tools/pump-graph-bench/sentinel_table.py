@@ -8,7 +8,7 @@ import math
 import statistics
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from cells import decimal, gib, ms, quotient, spread, table
+from cells import decimal, gib, in_gib, ms, quotient, spread, table
 from sentinels import BY_HAND, PLANNED, REMEDIES, Budget, Done, Sentinel, is_expected_failure, row_key
 
 Figures = Dict[str, Any]
@@ -102,6 +102,9 @@ class Rows:
             return None
         return ms((self.first("bounds", budget) or {}).get(name))
 
+    def over_budget(self, kind: str, budget: Budget) -> int:
+        return max((run["peak_bytes"] - run["budget_bytes"] for run in self.measured(kind, budget)), default=0)
+
     def reaches(self, budget: Budget) -> bool:
         """Whether checkpointing does."""
         checkpoint = self.first("checkpoint", budget) or {}
@@ -141,10 +144,12 @@ def markdown(chosen: Sequence[Sentinel], done: Done) -> str:
     beyond = [Rows(sentinel, done) for sentinel in chosen if sentinel.micro_batches]
     lines: List[str] = []
     if usual:
+        within = all(rows.over_budget("budget", budget) <= 0 for rows in usual for budget in rows.sentinel.budgets)
+        everything = "PumpGraph with everything on" + (", its peak within the budget." if within else ".")
         lines += ["Step time over the step in memory; in brackets that of moves alone, and of checkpointing where it "
                   "reaches the budget.", "", *_summary(usual), "", *_counts(usual)]
-        lines += ["Other ways to the same budget, in brackets the peak and the share of blocks.", "",
-                  *_other_ways(usual), "", "PumpGraph with everything on.", "", *_plans(usual), ""]
+        lines += ["Other ways to the same budget, in brackets the peak, GiB, and the share of blocks.", "",
+                  *_other_ways(usual), "", everything, "", *_plans(usual), ""]
     for rows in beyond:
         lines += [*_beyond(rows), ""]
     lines += _promises(chosen, done)
@@ -166,10 +171,10 @@ def _summary(every: Sequence[Rows]) -> Iterator[str]:
     def cells(rows: Rows) -> List[str]:
         by_name = {budget.title: budget for budget in rows.sentinel.budgets}
         plain = rows.first("plain") or {}
-        start = [_title(rows.sentinel), gib(plain.get("peak_bytes")), decimal(rows.step_ms("plain"))]
+        start = [_title(rows.sentinel), in_gib(plain.get("peak_bytes")), decimal(rows.step_ms("plain"))]
         return start + [_against_memory(rows, by_name[name]) if name in by_name else "" for name in names]
 
-    columns = ["model", "peak in memory", "step, ms", *names]
+    columns = ["model", "peak in memory, GiB", "step, ms", *names]
     yield from table(columns, (cells(rows) for rows in every))
 
 
@@ -202,11 +207,8 @@ def _against_memory(rows: Rows, budget: Budget) -> str:
             return "refused"
         return quotient(rows.step_ms(kind, budget), rows.step_ms("plain"))
 
-    checkpointing = ratio("checkpoint") if rows.reaches(budget) else "-"
-    return f"{ratio('budget')} ({ratio('moves')}, {checkpointing})"
-
-
-_BY_HAND = "checkpointed by hand under PumpGraph, ms"
+    others = [ratio("moves"), *([ratio("checkpoint")] if rows.reaches(budget) else [])]
+    return f"{ratio('budget')} ({', '.join(others)})"
 
 
 def _other_ways(every: Sequence[Rows]) -> Iterator[str]:
@@ -222,7 +224,7 @@ def _other_ways(every: Sequence[Rows]) -> Iterator[str]:
         size = budget.bytes_of((rows.first("plain") or {}).get("peak_bytes"))
         return [
             rows.sentinel.name,
-            budget.title + (f": {gib(size)}" if size is not None else ""),
+            budget.title + (f": {in_gib(size)}" if size is not None else ""),
             _remedy(rows, "checkpoint", budget),
             _remedy(rows, "offload", budget),
             _moves(rows, budget),
@@ -230,13 +232,14 @@ def _other_ways(every: Sequence[Rows]) -> Iterator[str]:
             *([_losses(rows, budget)] if with_losses else []),
         ]
 
-    columns = ["model", "budget", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, moves alone, ms",
-               *([_BY_HAND] if with_hand else []), *(["losses"] if with_losses else [])]
+    columns = ["model", "budget, GiB", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, moves alone, ms",
+               *(["checkpointed by hand under PumpGraph, ms"] if with_hand else []),
+               *(["losses"] if with_losses else [])]
     yield from table(columns, (cells(rows, budget) for rows, budget in pairs))
 
 
-_COLUMNS = ("model", "budget", "step, ms", "runs again", "peak", "bound, ms", "/ bound", "predicted, ms",
-            "off the prediction", "first plan", "intensity")
+_COLUMNS = ("model", "budget", "step, ms", "runs again: nodes, ms", "bound, ms; over it", "predicted, ms; off it, %",
+            "first plan", "intensity")
 
 
 def _plans(every: Sequence[Rows]) -> Iterator[str]:
@@ -254,11 +257,8 @@ def _plan_cells(rows: Rows, budget: Budget) -> List[str]:
     return cells + [
         spread(rows.samples("budget", budget)),
         _runs_again(report),
-        gib(figures.get("peak_bytes")),
-        _bound(rows, budget),
-        _over(step, rows.best_bound_ms(budget)),
-        _predicted(report),
-        _off(step, rows.predicted_ms(budget)),
+        f"{_bound(rows, budget)}; {_over(step, rows.best_bound_ms(budget))}",
+        f"{_predicted(report)}; {_off(step, rows.predicted_ms(budget))}",
         _first_plan(figures),
         quotient(rows.step_ms("plain"), transfer_ms(report)),
     ]
@@ -269,7 +269,7 @@ def _over(step: Optional[float], bound: Optional[float]) -> str:
 
 
 def _off(step: Optional[float], predicted: Optional[float]) -> str:
-    return "-" if step is None or not predicted else f"{100 * (step / predicted - 1):+.1f} %"
+    return "-" if step is None or not predicted else f"{100 * (step / predicted - 1):+.1f}"
 
 
 def _remedy(rows: Rows, remedy: str, budget: Budget) -> str:
@@ -279,8 +279,8 @@ def _remedy(rows: Rows, remedy: str, budget: Budget) -> str:
         return "-"
     which = f"{figures['blocks']}/{figures['blocks_in_all']}"
     over = ", over" if figures["peak_bytes"] > figures["budget_bytes"] else ""
-    eager = "" if figures["captured"] else ", eager"
-    return f"{step:.1f} ({gib(figures['peak_bytes'])}{over}; {which}{eager})"
+    eager = ", eager" if remedy == "checkpoint" and not figures["captured"] else ""
+    return f"{step:.1f} ({in_gib(figures['peak_bytes'])}{over}; {which}{eager})"
 
 
 def _moves(rows: Rows, budget: Budget) -> str:
@@ -289,7 +289,7 @@ def _moves(rows: Rows, budget: Budget) -> str:
         return "refused" if "refused" in (rows.first("moves", budget) or {}) else "-"
     over = _over(step, rows.best_bound_ms(budget, "moves"))
     off = _off(step, rows.predicted_ms(budget, "moves"))
-    return f"{step:.1f}, {over} of {_bound(rows, budget, 'moves')}, {off}"
+    return f"{step:.1f}, {over} of {_bound(rows, budget, 'moves')}, {off} %"
 
 
 def _by_hand(rows: Rows, budget: Budget) -> str:
@@ -301,17 +301,18 @@ def _runs_again(report: Figures) -> str:
     repeated = report.get("repeated")
     if not repeated or not repeated["nodes"]:
         return "-"
-    return f"{repeated['nodes']} nodes, {repeated['time_s'] * 1e3:.1f} ms"
+    return f"{repeated['nodes']}, {repeated['time_s'] * 1e3:.1f}"
 
 
 def _bound(rows: Rows, budget: Budget, kind: str = "budget") -> str:
-    """The best one, and what it comes from."""
+    """The best one; "LP" where it is the linear programme's."""
     bounds = rows.bounds_ms(budget, kind)
     if not bounds:
         return "-"
     name = max(bounds, key=lambda known: bounds[known])
     hosting = rows.hosting_bound_ms(budget, kind)
-    return f"{bounds[name]:.1f} ({name})" + (f"; hosting as predicted {hosting:.1f}" if hosting else "")
+    shown = f"{bounds[name]:.1f}" + (" (LP)" if name == "LP" else "")
+    return shown + (f"; hosting as predicted {hosting:.1f}" if hosting else "")
 
 
 def predicted_again_ms(report: Figures) -> Optional[float]:
@@ -324,7 +325,7 @@ def predicted_again_ms(report: Figures) -> Optional[float]:
 
 def _predicted(report: Figures) -> str:
     again = predicted_again_ms(report)
-    return decimal(ms(report.get("predicted_s"))) + (f"; with its node times {again:.1f}" if again else "")
+    return decimal(ms(report.get("predicted_s"))) + (f" ({again:.1f})" if again else "")
 
 
 def _first_plan(figures: Figures) -> str:
@@ -378,7 +379,7 @@ def _losses(rows: Rows, budget: Budget) -> str:
     compared = [compare_losses(figures, plain[0]) for figures in planned]
     if not all(losses.equal for losses in compared):
         return "DIFFERENT"
-    return f"{_numbers({losses.count for losses in compared})} equal"
+    return f"{count_range({losses.count for losses in compared})} equal"
 
 
 def _beyond(rows: Rows) -> Iterator[str]:
@@ -464,13 +465,13 @@ def _check_losses(rows: Rows) -> Iterator[Tuple[bool, str]]:
         compared = [compare_losses(figures, plain[0]) for figures in planned]
         equal = sum(losses.equal for losses in compared)
         numbers = all(losses.numbers for losses in compared)
-        what = _numbers({losses.count for losses in compared})
+        what = count_range({losses.count for losses in compared})
         what += " losses" if numbers else " losses, not all of them numbers,"
         text = f"{name}: {what} are the unmodified step's in {equal} of {len(planned)} runs"
         yield numbers and equal == len(planned), text
 
 
-def _numbers(counts: Set[int]) -> str:
+def count_range(counts: Set[int]) -> str:
     """Rows that were kept may be of runs of different lengths."""
     return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
@@ -518,7 +519,7 @@ def _check_plan(rows: Rows, budget: Budget, kind: str, row: str) -> Iterator[Tup
     if "replan_failed" in first:
         yield False, f"{row}: not planned again: {first['replan_failed']}"
     error = step / predicted - 1
-    over = max(figures["peak_bytes"] - figures["budget_bytes"] for figures in rows.measured(kind, budget))
+    over = rows.over_budget(kind, budget)
     # No plan that runs nodes again is known to come close to its bound, which lets them run for nothing.
     close = rows.repeats(budget, kind) or step <= MOST_OVER_BOUND * bound
     foreseen, within = abs(error) <= MOST_PREDICTION_ERROR, over <= 0

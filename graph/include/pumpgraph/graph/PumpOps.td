@@ -190,10 +190,10 @@ class Pump_AddedOp<string mnemonic, string kind, dag more = (ins), string syntax
   }];
 }
 
-defvar joinedWish = (ins Arg<UnitAttr, "`joined`: wish for a further row of the previous one">:$joined);
+defvar joinedWish = (ins Arg<UnitAttr, "`joined`: wish for a row (rule 10)">:$joined);
 defvar copyArguments = (ins
   Arg<Pump_ByteCount, "`host(offset)`: the place there">:$host_offset,
-  Arg<UnitAttr, "`joined`: a further row of the previous copy in its direction">:$joined);
+  Arg<UnitAttr, "`joined`: a row of the previous copy">:$joined);
 defvar copySyntax = "`host` `(` $host_offset `)` (`joined` $joined^)?";
 
 def Pump_EvictOp : Pump_AddedOp<"evict", "Evict", joinedWish, "(`joined` $joined^)?"> {
