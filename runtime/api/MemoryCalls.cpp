@@ -2,6 +2,8 @@
 // The C API: memory of a session.
 #include "runtime/api/Call.h"
 
+#include <nlohmann/json.hpp>
+
 #include <cstdio>
 
 using namespace pumpgraph::runtime;
@@ -29,6 +31,21 @@ pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpg
   const pumpgraph_status status =
       onSessionQuietly(session, error, [&](Session &self) -> Status { return self.free(pointer, stream); });
   return betweenLaunches(session, status);
+}
+
+void pumpgraph_release(pumpgraph_session *session, void *pointer, pumpgraph_stream stream, int32_t waits) {
+  if (!pointer)
+    return;
+  pumpgraph_error error{};
+  const pumpgraph_status status = onSessionQuietly(session, &error, [&](Session &self) -> Status {
+    return waits ? self.freeWhenIdle(pointer) : self.free(pointer, stream);
+  });
+  if (status != PUMPGRAPH_OK && status != PUMPGRAPH_DEVICE_LOST) // a lost device is the error of every later call
+    guard(nullptr, [&]() -> Status {
+      Log::ofProcess().tellLater(Level::Error, fmt::format("{} stays allocated: {}", pointer, error.message));
+      return {};
+    });
+  betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_record_stream(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
@@ -75,6 +92,43 @@ pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session, pumpgraph_err
   return onSession(session, error, [&](Session &self) -> Status {
     self.resetPeaks();
     return {};
+  });
+}
+
+pumpgraph_status pumpgraph_tag_begin(pumpgraph_session *session, const char *name, uint64_t *tag,
+                                     pumpgraph_error *error) {
+  return onSessionQuietly(session, error, [&](Session &self) -> Status {
+    if (!name)
+      return nullArgument("name");
+    if (!tag)
+      return nullArgument("tag");
+    const Expected<std::uint64_t> begun = self.beginTag(name);
+    if (!begun)
+      return tl::unexpected<Error>(begun.error());
+    *tag = *begun;
+    return {};
+  });
+}
+
+/// Of a session whose device is lost, too: the thread's later sessions have no part in it.
+pumpgraph_status pumpgraph_tag_end(pumpgraph_session *session, uint64_t tag, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return session ? session->session->endTag(tag) : nullArgument("session"); });
+}
+
+pumpgraph_status pumpgraph_tags(pumpgraph_session *session, int32_t reset_peaks, char **json, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!json)
+      return nullArgument("json");
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const TagRow &row : self.tags(reset_peaks != 0))
+      rows.push_back({{"tag", row.tag},
+                      {"live_bytes", row.bytes.liveBytes},
+                      {"peak_bytes", row.bytes.livePeakBytes},
+                      {"live_allocations", row.bytes.liveAllocations},
+                      {"allocated_bytes", row.bytes.allocatedBytes},
+                      {"allocations", row.bytes.allocations}});
+    *json = copyString(rows.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return *json ? Status() : fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "host memory ran out");
   });
 }
 

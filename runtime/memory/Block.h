@@ -6,6 +6,7 @@
 #include "runtime/driver/Driver.h"
 #include "runtime/memory/FramePool.h"
 #include "runtime/memory/OtherGraphs.h"
+#include "runtime/memory/Tags.h"
 
 #include <cstdint>
 #include <string>
@@ -40,6 +41,7 @@ struct Allocation {
   std::uint64_t room = 0;   ///< as reserved
   std::uint64_t serial = 0; ///< counts all allocations of the session, from 1
   std::string name;
+  TagId tag = noTag;
   CUstream stream = nullptr;
   CaptureNumber bornIn = 0;
   CaptureNumber diedIn = 0;     ///< freed in this capture or before its adoption: the graph may still use it

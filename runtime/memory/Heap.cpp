@@ -212,13 +212,15 @@ Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, s
 CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream, std::string_view name,
                           GraphNumber graph) {
   Allocation &allocation = block.members[member];
+  const TagId tag = tags_.ofThread();
   if (allocation.kept)
     kept_[{graph, graph}].erase({block.id, member});
   allocation = {.offset = allocation.offset,
                 .size = size,
                 .room = allocation.room,
                 .serial = ++lastSerial_,
-                .name = std::string(name),
+                .name = name.empty() && tag != noTag ? tags_.nameOf(tag) : std::string(name),
+                .tag = tag,
                 .stream = stream,
                 .bornIn = capturing_ ? capture_ : 0,
                 .diedIn = 0,
@@ -231,12 +233,9 @@ CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, 
                 .declaredPresent = false};
   if (capturing_)
     captured_.push_back({block.id, member, 0});
-  stats_.liveBytes += size;
-  ++stats_.liveAllocations;
-  stats_.livePeakBytes = std::max(stats_.livePeakBytes, stats_.liveBytes);
-  stats_.livePeakAllocations = std::max(stats_.livePeakAllocations, stats_.liveAllocations);
-  stats_.allocatedBytes += size;
-  ++stats_.allocations;
+  stats_.allocated(size);
+  if (tag != noTag)
+    tags_.allocated(tag, size);
   return block.address + allocation.offset;
 }
 
@@ -248,8 +247,9 @@ Status Heap::free(CUdeviceptr pointer, CUstream stream) {
   Allocation &allocation = owner.members[hit->member];
   allocation.live = false;
   allocation.stream = stream;
-  stats_.liveBytes -= allocation.size;
-  --stats_.liveAllocations;
+  stats_.freed(allocation.size);
+  if (allocation.tag != noTag)
+    tags_.freed(allocation.tag, allocation.size);
   if (capture_ != 0 && allocation.serial <= lastCapturedSerial_) {
     allocation.diedIn = capture_;
     allocation.isScratch = freedIsScratch_ && allocation.bornIn == capture_;

@@ -5,6 +5,7 @@
 
 #include "runtime/memory/Block.h"
 #include "runtime/memory/BlockMemory.h"
+#include "runtime/memory/Tags.h"
 
 #include <atomic>
 #include <functional>
@@ -23,13 +24,6 @@ namespace pumpgraph::runtime {
 struct RehearsedAllocation {
   std::uint64_t size = 0; ///< as requested
   bool isKept = false;    ///< not freed
-};
-
-struct HeapStats {
-  std::uint64_t liveBytes = 0;
-  std::uint64_t liveAllocations = 0;
-  std::uint64_t livePeakBytes = 0, livePeakAllocations = 0; ///< since the peaks were reset
-  std::uint64_t allocatedBytes = 0, allocations = 0;        ///< ever
 };
 
 /// Outside a capture an allocation gets memory at once: device frames within the budget, host memory beyond it. A freed
@@ -183,10 +177,9 @@ public:
 
   HeapStats stats() const { return stats_; }
   /// Sets the peaks to the present values.
-  void resetPeaks() {
-    stats_.livePeakBytes = stats_.liveBytes;
-    stats_.livePeakAllocations = stats_.liveAllocations;
-  }
+  void resetPeaks() { stats_.resetPeaks(); }
+  /// Those of the allocations, which get that of the thread.
+  Tags &tags() { return tags_; }
 
 private:
   struct Slot {
@@ -278,6 +271,7 @@ private:
   std::uint64_t lastSerial_ = 0;
   std::uint64_t lastCapturedSerial_ = 0; ///< younger allocations are from after the capture's end
   HeapStats stats_;
+  Tags tags_;
 };
 
 } // namespace pumpgraph::runtime

@@ -168,6 +168,35 @@ Status Session::free(void *pointer, CUstream stream) {
   return freeInOrder(session, addressOf(pointer), stream);
 }
 
+Status Session::freeWhenIdle(void *pointer) {
+  SessionState &session = *state_;
+  const Entered entered(session);
+  PUMPGRAPH_TRY(freeThoseOfCaptures(session));
+  if (!session.memory.heap->capturing())
+    PUMPGRAPH_TRY_WHILE(session.driver->ctxSynchronize(), "waiting before memory is freed");
+  session.memory.uses.forget(addressOf(pointer));
+  return session.memory.heap->free(addressOf(pointer), CU_STREAM_LEGACY);
+}
+
+Expected<std::uint64_t> Session::beginTag(std::string_view name) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->memory.heap->tags().begin(name);
+}
+
+Status Session::endTag(std::uint64_t tag) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->memory.heap->tags().end(tag);
+}
+
+std::vector<TagRow> Session::tags(bool resetsPeaks) {
+  const std::lock_guard lock(state_->mutex);
+  Tags &tags = state_->memory.heap->tags();
+  std::vector<TagRow> rows = tags.rows();
+  if (resetsPeaks)
+    tags.resetPeaks();
+  return rows;
+}
+
 Status Session::recordStream(void *pointer, CUstream stream) {
   SessionState &session = *state_;
   const std::lock_guard lock(session.mutex);

@@ -72,6 +72,13 @@ public:
   // Memory.
   Expected<void *> allocate(std::uint64_t size, CUstream stream, std::string_view name);
   Status free(void *pointer, CUstream stream);
+  /// Waits for the device, unless the session captures: work on any stream may use the memory until then.
+  Status freeWhenIdle(void *pointer);
+  /// Of this thread, until endTag() of the result.
+  Expected<std::uint64_t> beginTag(std::string_view name);
+  Status endTag(std::uint64_t tag);
+  /// By tag. `resetsPeaks`: afterwards.
+  std::vector<TagRow> tags(bool resetsPeaks);
   Status declarePrivate(void *pointer);
   Status declarePresent(void *pointer);
   Status name(void *pointer, std::string_view name);

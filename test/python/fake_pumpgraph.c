@@ -198,6 +198,35 @@ FAKE pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pu
   return answer("memory_statistics", error);
 }
 
+FAKE void pumpgraph_release(pumpgraph_session *session, void *pointer, pumpgraph_stream stream, int32_t waits) {
+  write_down("release %p %p %p %d\n", (void *)session, pointer, (void *)stream, waits);
+}
+
+static char tags_text[1 << 10] = "[]";
+
+FAKE void fake_set_tags(const char *json) {
+  snprintf(tags_text, sizeof tags_text, "%s", json);
+}
+
+FAKE pumpgraph_status pumpgraph_tag_begin(pumpgraph_session *session, const char *name, uint64_t *tag,
+                                          pumpgraph_error *error) {
+  write_down("tag_begin %p %s\n", (void *)session, name);
+  *tag = 7;
+  return answer("tag_begin", error);
+}
+
+FAKE pumpgraph_status pumpgraph_tag_end(pumpgraph_session *session, uint64_t tag, pumpgraph_error *error) {
+  write_down("tag_end %p %llu\n", (void *)session, (unsigned long long)tag);
+  return answer("tag_end", error);
+}
+
+FAKE pumpgraph_status pumpgraph_tags(pumpgraph_session *session, int32_t reset_peaks, char **json,
+                                     pumpgraph_error *error) {
+  write_down("tags %p %d\n", (void *)session, reset_peaks);
+  *json = strdup(tags_text);
+  return answer("tags", error);
+}
+
 FAKE pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session, pumpgraph_error *error) {
   write_down("reset_peaks %p\n", (void *)session);
   return answer("reset_peaks", error);

@@ -55,5 +55,8 @@ class FakeLibraryTest(unittest.TestCase):
     def set_torch_snapshot(self, json):
         self.control.fake_set_torch_snapshot(json.encode())
 
+    def set_tags(self, json):
+        self.control.fake_set_tags(json.encode())
+
     def set_report(self, json):
         self.control.fake_set_report(json.encode())

@@ -135,6 +135,33 @@ class Recorded(base.TorchTest):
         self.assertRegex(calls[0], "stacks 2 keep 0$")
         self.assertRegex(calls[1], "off$")
 
+    def test_rows_by_tag(self):
+        def tags(live, peak, allocated, count, name="etl\x1b/join"):
+            self.set_tags(json.dumps([{"tag": name, "live_bytes": live, "peak_bytes": peak, "live_allocations": 1,
+                                       "allocated_bytes": allocated, "allocations": count}]))
+
+        self.addCleanup(self.set_tags, "[]")
+        tags(10, 20, 100, 5)
+        with pumpgraph.memory_profile() as profile:
+            with pumpgraph.tag("join"):
+                tags(30, 70, 190, 8)
+        self.assertEqual([tuple(row) for row in profile.rows("tag")], [("etl\\x1b/join", 70, 30, 90, 3)])
+        self.assertEqual([row.name for row in profile.rows()], [NO_FRAMES])  # no tag among the lines
+        calls = [call.split()[0::2] for call in self.calls() if call.startswith("tag")]
+        self.assertEqual(calls, [["tags", "1"], ["tag_begin", "join"], ["tag_end", "7"], ["tags", "0"]])
+        tags(0, 0, 190, 8)
+        with pumpgraph.memory_profile() as profile:
+            pass
+        self.assertEqual(profile.rows("tag"), [])  # of an earlier block
+
+    def test_a_tag_ends_with_its_block(self):
+        with self.assertRaises(KeyError), pumpgraph.tag("join"):
+            raise KeyError
+        self.assertRegex("\n".join(self.calls()), r"tag_begin \S+ join\ntag_end \S+ 7")
+        self.fail_next("tag_begin", 1, 'a tag ""; it has 1 to 255 bytes')
+        with self.assertRaisesRegex(PumpGraphError, "1 to 255 bytes"), pumpgraph.tag(""):
+            self.fail("it has not begun")
+
     def test_an_exception_passes_and_leaves_a_profile(self):
         with self.assertRaises(torch.cuda.OutOfMemoryError), pumpgraph.memory_profile() as profile:
             raise torch.cuda.OutOfMemoryError()

@@ -240,6 +240,13 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, si
 PUMPGRAPH_API pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
                                               pumpgraph_error *error);
 
+/** Frees an allocation for a caller that cannot return an error, such as a destructor. A failure becomes a message of
+ * level error, and the memory stays allocated. NULL is allowed.
+ *
+ * \param waits 1: work on any stream may still use the memory. Outside a capture of the session the call waits for the
+ *              device; the memory then serves allocations on CU_STREAM_LEGACY (1) alone. 0: as pumpgraph_free(). */
+PUMPGRAPH_API void pumpgraph_release(pumpgraph_session *session, void *pointer, pumpgraph_stream stream, int32_t waits);
+
 /** Says that work on `stream` uses the allocation that holds `pointer`, whose own stream is another. On its free, work
  * that follows on the freeing stream waits for the work that `stream` has got until then. Where one of the two is
  * captured at that time, the allocation is freed by the first pumpgraph_allocate() or pumpgraph_free() after the
@@ -291,6 +298,24 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *se
 
 /** Sets the peaks of pumpgraph_memory_statistics() to the present values, from which they count on. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session, pumpgraph_error *error);
+
+/** Begins a tag of this thread: until pumpgraph_tag_end(), allocations that the thread makes in the session carry it.
+ * Tags nest: "join" inside "etl" is "etl/join". An allocation without a name has the tag's in reports.
+ *
+ * \param name 1 to 255 bytes without "/"; a session has at most 4096 different tags.
+ * \param tag receives a number for pumpgraph_tag_end(). */
+PUMPGRAPH_API pumpgraph_status pumpgraph_tag_begin(pumpgraph_session *session, const char *name, uint64_t *tag,
+                                                   pumpgraph_error *error);
+/** Ends a tag. Errors: PUMPGRAPH_INVALID_ARGUMENT if it is not the innermost one that this thread has open in the
+ * session: one of another thread, for example. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_tag_end(pumpgraph_session *session, uint64_t tag, pumpgraph_error *error);
+/** Gives the bytes of all tags as a JSON array, ordered by tag. The caller owns the string and frees it with
+ * pumpgraph_string_free(). The keys: `tag`; of allocations that carry it or a tag inside it, as requested:
+ * `live_bytes`, `peak_bytes`, `live_allocations`, `allocated_bytes` and `allocations` (ever).
+ *
+ * \param reset_peaks 1: then sets the peaks to the present values. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_tags(pumpgraph_session *session, int32_t reset_peaks, char **json,
+                                              pumpgraph_error *error);
 
 /** The result of pumpgraph_keep_to_budget(). */
 typedef struct pumpgraph_budget_state {

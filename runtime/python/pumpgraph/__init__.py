@@ -26,6 +26,7 @@ The calls, in the order of use; help(pumpgraph.NAME) has the arguments:
     mapped()        context: private values are at their addresses, to be read and written
     memory_stats()  memory of the session, in bytes
     memory_profile()  context: the lines of the program that hold the memory at its peak; gives a MemoryProfile
+    tag()           context: a name for what is allocated inside, for rows(by="tag") of that profile
     capture()       the layer below graphed(): capture a function without arguments; gives a Step
     Step            a captured step: replay(), output, replan(), report(), validate(), observe(), close(), ...
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:  # for checkers, which do not call __getattr__()
     from .prepared import prepare
     from .profile import MemoryProfile, memory_profile
     from .step_function import Graphed, graphed, paused
-    from .torch_capture import Step, capture, install, mapped, memory_stats
+    from .torch_capture import Step, capture, install, mapped, memory_stats, tag
 
 __all__ = [
     "Graphed",
@@ -73,10 +74,11 @@ __all__ = [
     "paused",
     "predict",
     "prepare",
+    "tag",
     "version",
 ]
 
-_OF_TORCH = ("Step", "capture", "install", "mapped", "memory_stats")
+_OF_TORCH = ("Step", "capture", "install", "mapped", "memory_stats", "tag")
 _OF_GRAPHED = ("Graphed", "graphed", "paused")
 _OF_PREPARED = ("prepare",)
 _OF_PROFILE = ("MemoryProfile", "memory_profile")

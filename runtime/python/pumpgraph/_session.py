@@ -12,7 +12,7 @@ import os
 import tempfile
 from ctypes import byref, c_int32, c_void_p
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from ._capi import (AdoptOptions, BudgetState, Copies, Launch, Library, MemoryStats, Measurement, Observation,
                     Progress, Replanning, SessionOptions, TorchRecording, Validation)
@@ -303,6 +303,22 @@ class Session:
 
     def name(self, pointer: int, name: str) -> None:
         self.library.call("pumpgraph_name", self._handle, pointer, name.encode())
+
+    @contextlib.contextmanager
+    def tag(self, name: str) -> Iterator[None]:
+        """What this thread allocates inside carries the tag (pumpgraph_tag_begin in pumpgraph.h)."""
+        number = ctypes.c_uint64()
+        self.library.call("pumpgraph_tag_begin", self._handle, name.encode(), byref(number))
+        try:
+            yield
+        finally:
+            self.library.call("pumpgraph_tag_end", self._handle, number)
+
+    def tags(self, reset_peaks: bool = False) -> List[Dict[str, Any]]:
+        """The bytes of each tag (pumpgraph_tags in pumpgraph.h)."""
+        text = c_void_p()
+        self.library.call("pumpgraph_tags", self._handle, int(reset_peaks), byref(text))
+        return json.loads(self.library.take_string(text.value))
 
     def reset_peaks(self) -> None:
         """The peaks of memory_stats() count from here."""

@@ -23,13 +23,13 @@ Frames = Tuple[Tuple[str, int, str], ...]  # file, line and function, the innerm
 
 NO_FRAMES = "(no line of Python: a backward pass, or a library)"
 FROM_BEFORE = "(allocated before the profile)"
-_BY = ("line", "function", "file")
+_BY = ("line", "function", "file", "tag")
 _AT = ("peak", "end", "all")
 _SHOWN = 15
 
 
 class Row(NamedTuple):
-    """Of a line, function or file. Bytes as requested; allocations are those during the profile."""
+    """Of a line, function, file or tag. Bytes as requested; allocations are those during the profile."""
 
     name: str
     peak_bytes: int
@@ -47,6 +47,7 @@ class MemoryProfile:
         self.device_bytes = 0  # at the end, of segments: what the allocator holds for allocations, free parts included
         self._snapshot: Dict[str, Any] = {}
         self._sums: Dict[Frames, List[int]] = {}  # bytes at the peak, at the end, in all; number of allocations
+        self._tags: Dict[str, List[int]] = {}  # the same
 
     @classmethod
     def of(cls, snapshot: Dict[str, Any], device: int = 0) -> MemoryProfile:
@@ -60,12 +61,13 @@ class MemoryProfile:
 
         Args:
             by: "line" (default), "function" or "file" of the program that allocates: of the innermost frame outside
-                Python's library and installed packages, else outside PyTorch.
+                Python's library and installed packages, else outside PyTorch. "tag": each tag with those inside it, at
+                its own peak; none where the profile was made without install() or tag().
         """
         if by not in _BY:
             raise invalid(f"rows(by={by!r}); it is one of {', '.join(_BY)}")
-        sums: Dict[str, List[int]] = {}
-        for frames, values in self._sums.items():
+        sums: Dict[str, List[int]] = dict(self._tags) if by == "tag" else {}
+        for frames, values in self._sums.items() if by != "tag" else ():
             row = sums.setdefault(_place(frames, by), [0, 0, 0, 0])
             row[:] = [one + other for one, other in zip(row, values)]
         rows = [Row(name, *values) for name, values in sums.items()]
@@ -136,6 +138,14 @@ class MemoryProfile:
                 self._add(live, 0)
         self._add(live, 1)
         self.end_bytes = sum(size for _, size in live.values())
+
+    def _fill_tags(self, before: Dict[str, Dict[str, Any]], now: Dict[str, Dict[str, Any]]) -> None:
+        for name, row in now.items():
+            earlier = before.get(name, {"allocated_bytes": 0, "allocations": 0})
+            values = [row["peak_bytes"], row["live_bytes"], row["allocated_bytes"] - earlier["allocated_bytes"],
+                      row["allocations"] - earlier["allocations"]]
+            if any(values):
+                self._tags[printable(name)] = values
 
     def _find_peak(self, now: int, events: List[Dict[str, Any]]) -> int:
         """After how many events it is."""
@@ -212,6 +222,15 @@ def _short(file: str) -> str:
     return file
 
 
+def _tags(reset_peaks: bool = False) -> Dict[str, Dict[str, Any]]:
+    """Of the session, by name."""
+    from . import torch_capture
+
+    if not torch_capture.is_installed():
+        return {}
+    return {row["tag"]: row for row in torch_capture.installed().session.tags(reset_peaks)}
+
+
 @contextlib.contextmanager
 def memory_profile() -> Iterator[MemoryProfile]:
     """Records every allocation inside the block, on the current device:
@@ -238,10 +257,12 @@ def memory_profile() -> Iterator[MemoryProfile]:
     memory._record_memory_history("all", context="alloc", stacks="python", max_entries=sys.maxsize, clear_history=True)
     _Recording.is_on = True
     try:
+        tags = _tags(reset_peaks=True)
         yield profile
     finally:
         try:
             profile._fill(memory._snapshot(), torch.cuda.current_device())
+            profile._fill_tags(tags, _tags())
         finally:
             _Recording.is_on = False
             memory._record_memory_history(None)

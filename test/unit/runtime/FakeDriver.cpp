@@ -1109,7 +1109,8 @@ void fillStreamCalls(Driver &driver) {
                                             CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **,
                                             std::size_t *count) -> CUresult {
     FAKE_ENTER(cuStreamGetCaptureInfo);
-    FakeGraph *capturing = stream ? reinterpret_cast<FakeStream *>(stream)->capturing : nullptr;
+    const bool isDefault = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    FakeGraph *capturing = isDefault ? nullptr : reinterpret_cast<FakeStream *>(stream)->capturing;
     *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     *graph = reinterpret_cast<CUgraph>(capturing);
     if (capture && capturing)
