@@ -22,6 +22,8 @@ import threading
 import time
 from pathlib import Path
 
+import analytics_reference
+
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
@@ -41,6 +43,7 @@ LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
 LIBRARIES_OF_TRAINERS = ("transformers", "lightning", "accelerate")
 EXAMPLE = "pumpgraph-example-transformer"
+ANALYTICS = "pumpgraph-example-analytics"
 # About 900 MB at the peak, and about 130 MB for memcheck, which makes kernels many times slower.
 SMALL = ["--layers", "6", "--width", "512", "--heads", "8", "--batch", "4", "--length", "512", "--words", "4096"]
 TINY = ["--layers", "4", "--width", "256", "--heads", "4", "--batch", "4", "--length", "256", "--words", "1024"]
@@ -124,6 +127,7 @@ class Tests:
         else:
             for case in self.torch_cases(TRAINERS):
                 yield f"trainer.{case}", lambda case=case: self.shown([sys.executable, str(TRAINERS), case])
+        yield "cpp.analytics", self.cpp_analytics
         yield "cpp.losses", self.cpp_losses
         yield "cpp.allocated_once", self.cpp_allocated_once
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
@@ -289,6 +293,30 @@ class Tests:
 
     def budget(self, size, share, program=EXAMPLE):
         return str(int(self.plain(size, program)["peak_bytes"] * share))
+
+    def cpp_analytics(self):
+        """The query's results are equal in all ways, and under budgets it keeps to them."""
+        def query(*arguments, rows=1 << 26):
+            _, text = self.run([str(self.build / "bin" / ANALYTICS), "--rows", str(rows), *arguments])
+            return dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith(
+                ("result", "time", "peak", "plan")))
+
+        few = 1 << 17
+        for way in (["--plain"], ["--chunks", "4"], []):
+            if (found := query(*way, rows=few)["result"]) != (right := analytics_reference.result(few)):
+                raise Failure(f"the result of {few} rows {way} is {found}; computed on the host it is {right}")
+        plain = query("--plain")
+        bytes_of_all = int(plain["peak"].split()[0])
+        ways = {"in memory": plain, "16 chunks by hand": query("--chunks", "16"), "unlimited": query()}
+        for share in (2, 4):
+            budget = bytes_of_all // share
+            ways[f"at 1/{share}"] = found = query("--budget", str(budget))
+            if int(found["peak"].split()[0]) > budget:
+                raise Failure(f"a budget of {budget} bytes: {found['peak']} on the device")
+        for way, found in ways.items():
+            print(f"{way}: {found['time']}; {found['peak']}; {found.get('plan', 'no plan')}", flush=True)
+            if found["result"] != plain["result"]:
+                raise Failure(f"the result {way} is {found['result']}, and {plain['result']} in memory")
 
     def cpp_losses(self):
         expected = self.plain(SMALL)["losses"]

@@ -432,7 +432,7 @@ public:
     if (options.privacy == Privacy::Present)
       if (const Status declared = detail::call(pumpgraph_declare_present, session_.get(), pointer); !declared)
         return declared.error();
-    return buffer;
+    return Expected<Buffer<Element>>(std::move(buffer)); // nvcc does not move it by itself
   }
 
   /// Captures a step by two calls of `record(stream)` under stream capture, and adopts the second capture. `record`
@@ -445,7 +445,7 @@ public:
     } recording{record, {}};
     const auto trampoline = [](pumpgraph_stream stream, void *user) -> int {
       auto &self = *static_cast<Recording *>(user);
-      self.outcome = self.record(stream);
+      (void)(self.outcome = self.record(stream)); // nvcc warns of the assignment's own value
       return self.outcome ? 0 : 1;
     };
     const pumpgraph_adopt_options given = toC(options);
