@@ -40,7 +40,8 @@ def result(rows):
         by_segment[mix(key) % SEGMENTS] += total
     ranked = sorted(range(customers), key=lambda key: (-groups[key][0], key))
     values = by_segment + [groups[key][0] ^ mix(key) for key in ranked[:TOP]]
-    values.append(sum(mix(mix(mix(key ^ total) ^ most) ^ count) for key, (total, most, count) in enumerate(groups)) & WORD)
+    hashes = (mix(mix(mix(key ^ total) ^ most) ^ count) for key, (total, most, count) in enumerate(groups))
+    values.append(sum(hashes) & WORD)
     checksum = 0
     for value in values:
         checksum = (mix(checksum ^ value) + 1) & WORD

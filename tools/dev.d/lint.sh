@@ -71,9 +71,13 @@ lintCpp() {
     say "lint: the first $mostChangedFiles of ${#files[@]} changed C++ files; 'tools/dev lint --all' looks into every one"
     files=("${files[@]:0:mostChangedFiles}")
   fi
+  local cccl=()
+  mapfile -t cccl < <(sed -n 's/^PUMPGRAPH_CCCL_INCLUDE:PATH=\(\/.*\)/--extra-arg=-isystem\1/p' "$build/CMakeCache.txt")
+  [[ ${#cccl[@]} -gt 0 || ${#headers[@]} -eq 0 ]] ||
+    mapfile -t -d '' headers < <(printf '%s\0' "${headers[@]}" | grep -zv '/resource\.hpp$')
   # Headers that TableGen makes are there after a build.
   printf '%s\0' "${headers[@]}" "${files[@]}" |
-    xargs -0 -n 1 -P "$(nproc)" clang-tidy-22 -p "$build" --quiet --warnings-as-errors='*'
+    xargs -0 -n 1 -P "$(nproc)" clang-tidy-22 -p "$build" "${cccl[@]}" --quiet --warnings-as-errors='*'
 }
 
 # Runs one part in the root, says how long it took, and adds it to `faulty` if it fails: lintPart NAME PROGRAM COMMAND...

@@ -15,8 +15,8 @@ import sys
 import time
 import warnings
 import weakref
-from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple,
-                    Union)
+from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set,
+                    Tuple, Union)
 
 import torch
 
