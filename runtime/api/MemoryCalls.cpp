@@ -38,7 +38,7 @@ void pumpgraph_release(pumpgraph_session *session, void *pointer, pumpgraph_stre
     return;
   pumpgraph_error error{};
   const pumpgraph_status status = onSessionQuietly(session, &error, [&](Session &self) -> Status {
-    return waits ? self.freeWhenIdle(pointer) : self.free(pointer, stream);
+    return waits ? self.freeWhenIdle(pointer) : self.freeFor(pointer, stream);
   });
   if (status != PUMPGRAPH_OK && status != PUMPGRAPH_DEVICE_LOST) // a lost device is the error of every later call
     guard(nullptr, [&]() -> Status {

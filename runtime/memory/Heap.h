@@ -60,7 +60,8 @@ public:
   /// Graphs of the program's own are gone: memory that they alone used is free.
   void graphsEnded(const std::vector<GraphNumber> &ended);
   /// While on, a freed allocation is kept for all graphs of the program that were captured since it was allocated.
-  void keepFreed(bool on) { keepsFreed_ = on; }
+  /// Gives what it was before.
+  bool keepFreed(bool on) { return std::exchange(keepsFreed_, on); }
   /// While on, freed allocations of the capture count as scratch memory.
   void freedIsScratch(bool on) { freedIsScratch_ = on; }
   /// While on, of several reusable places an allocation gets the one with the lowest address. A loop that begins each

@@ -168,6 +168,23 @@ Status Session::free(void *pointer, CUstream stream) {
   return freeInOrder(session, addressOf(pointer), stream);
 }
 
+Status Session::freeFor(void *pointer, CUstream stream) {
+  SessionState &session = *state_;
+  const Entered entered(session);
+  PUMPGRAPH_TRY(freeThoseOfCaptures(session));
+  const Expected<GraphNumber> graph =
+      session.memory.heap->capturing() ? GraphNumber{0} : session.capture.otherGraphs.capturedOn(stream);
+  if (!graph)
+    return tl::unexpected<Error>(graph.error());
+  if (*graph == 0)
+    return freeInOrder(session, addressOf(pointer), stream);
+  session.memory.heap->graphBegins(*graph);
+  const bool keeps = session.memory.heap->keepFreed(true);
+  const Status freed = freeInOrder(session, addressOf(pointer), stream);
+  session.memory.heap->keepFreed(keeps);
+  return freed;
+}
+
 Status Session::freeWhenIdle(void *pointer) {
   SessionState &session = *state_;
   const Entered entered(session);

@@ -72,6 +72,8 @@ public:
   // Memory.
   Expected<void *> allocate(std::uint64_t size, CUstream stream, std::string_view name);
   Status free(void *pointer, CUstream stream);
+  /// The same, but where `stream` is captured by the program, its graph keeps the memory that it may work in.
+  Status freeFor(void *pointer, CUstream stream);
   /// Waits for the device, unless the session captures: work on any stream may use the memory until then.
   Status freeWhenIdle(void *pointer);
   /// Of this thread, until endTag() of the result.

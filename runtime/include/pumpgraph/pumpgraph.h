@@ -244,7 +244,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *
  * level error, and the memory stays allocated. NULL is allowed.
  *
  * \param waits 1: work on any stream may still use the memory. Outside a capture of the session the call waits for the
- *              device; the memory then serves allocations on CU_STREAM_LEGACY (1) alone. 0: as pumpgraph_free(). */
+ *              device; the memory then serves allocations on CU_STREAM_LEGACY (1) alone. 0: as pumpgraph_free(), but
+ *              if `stream` is under a capture of the program, the memory is kept until the graph is destroyed. */
 PUMPGRAPH_API void pumpgraph_release(pumpgraph_session *session, void *pointer, pumpgraph_stream stream, int32_t waits);
 
 /** Says that work on `stream` uses the allocation that holds `pointer`, whose own stream is another. On its free, work
@@ -300,7 +301,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *se
 PUMPGRAPH_API pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session, pumpgraph_error *error);
 
 /** Begins a tag of this thread: until pumpgraph_tag_end(), allocations that the thread makes in the session carry it.
- * Tags nest: "join" inside "etl" is "etl/join". An allocation without a name has the tag's in reports.
+ * Tags nest: "join" inside "etl" is "etl/join". An allocation without a name has the tag's in reports. Callable from
+ * any thread, beside any other call.
  *
  * \param name 1 to 255 bytes without "/"; a session has at most 4096 different tags.
  * \param tag receives a number for pumpgraph_tag_end(). */

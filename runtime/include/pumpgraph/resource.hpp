@@ -71,6 +71,8 @@ template <typename Element> class ResourceAllocator;
 /// another stream is ordered ahead of the free by the program, as with cudaFreeAsync. Such a stream is synchronized
 /// ahead of its destruction. Synchronous calls fit any stream: their memory is never shared with a stream's, and the
 /// free waits for the device. Inside a capture of the session all memory is the step's, and nothing waits.
+/// A graph of the program keeps memory that is allocated or freed on its stream while that is captured; synchronous
+/// frees fail then.
 ///
 /// Threading: that of pumpgraph_allocate(), so any thread at any time. Statistics and limits are the session's.
 class Resource {

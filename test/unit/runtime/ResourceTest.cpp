@@ -238,6 +238,24 @@ TEST(Resource, isUsedInGraphsOfTheProgram) {
   destroyFakeGraph(graph);
 }
 
+// The same of memory from before such a capture, which the graph may have been given: it is free with the graph.
+TEST(Resource, freesInGraphsOfTheProgram) {
+  World world;
+  Resource &memory = *world.memory;
+  void *before = memory.allocate(world.own, bytes);
+  beginFakeCapture(world.own);
+  launchFill(world.own, before, 1, bytes);
+  memory.deallocate(world.own, before, bytes);
+  const pumpgraph_cuda_graph graph = endFakeCapture(world.own);
+  void *meanwhile = memory.allocate(world.own, bytes);
+  EXPECT_NE(meanwhile, before);
+  void *freed = memory.allocate(world.own, bytes);
+  memory.deallocate(world.own, freed, bytes);
+  EXPECT_EQ(memory.allocate(world.own, bytes), freed); // only what is freed in a capture is kept
+  destroyFakeGraph(graph);
+  EXPECT_EQ(memory.allocate(world.own, bytes), before);
+}
+
 // Where the device cannot be waited for, as during another capture, memory stays allocated rather than being reused.
 TEST(Resource, keepsWhatItCannotFree) {
   World world;
