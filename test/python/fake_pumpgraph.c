@@ -7,6 +7,7 @@
 #include "pumpgraph/pumpgraph.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,10 +151,19 @@ FAKE pumpgraph_status pumpgraph_get_progress(pumpgraph_session *session, pumpgra
   return answer("get_progress", error);
 }
 
+static uintptr_t next_address;
+
+/** Every allocation is 64 KiB behind the one before, from here on; 0: all are at one address. */
+FAKE void fake_allocate_from(uint64_t address) {
+  next_address = address;
+}
+
 FAKE pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream,
                                          const char *name, void **pointer, pumpgraph_error *error) {
   write_down("allocate %p %zu %p %s\n", (void *)session, size, (void *)stream, or_null(name));
-  *pointer = (void *)0x1000;
+  *pointer = (void *)(next_address ? next_address : 0x1000);
+  if (next_address)
+    next_address += 1 << 16;
   return answer("allocate", error);
 }
 

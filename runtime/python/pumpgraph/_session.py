@@ -226,6 +226,15 @@ class Session:
         phase = _PHASES[progress.phase] if progress.phase < len(_PHASES) else None
         return ProgressState(phase, progress.done, progress.total, progress.best_us, progress.seconds)
 
+    def allocate(self, size: int, stream: int) -> int:
+        """The address of `size` bytes, for use on `stream`."""
+        pointer = c_void_p()
+        self.library.call("pumpgraph_allocate", self._handle, size, stream, None, byref(pointer))
+        return pointer.value or 0
+
+    def free(self, pointer: int, stream: int) -> None:
+        self.library.call("pumpgraph_free", self._handle, pointer, stream)
+
     def attach_torch(self) -> None:
         self.library.call("pumpgraph_torch_attach", self._handle)
 
@@ -499,6 +508,10 @@ class NativeStep:
     def prepare_replay(self, stream: int, copies: Copies) -> None:
         """The same, and then these copies on `stream`, asynchronously."""
         self._prepare_replay(self._handle, stream, copies, len(copies))
+
+    def replay(self, stream: int) -> None:
+        """Launches the step on `stream`, asynchronously, in an instantiation of the library's own."""
+        self.library.call("pumpgraph_replay", self._handle, stream)
 
     def before_launch(self, stream: int) -> Tuple[bool, bool]:
         """Before a launch on `stream` of a step that is watched: whether its graph has to be instantiated anew first,
