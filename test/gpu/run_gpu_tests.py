@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 HOST_STATE = Path(__file__).resolve().parent / "host_state_cases.py"
+CUPY = Path(__file__).resolve().parent / "cupy_cases.py"
 MEMORY = Path(__file__).resolve().parent / "memory_cases.py"
 REMATERIALIZE = Path(__file__).resolve().parent / "rematerialize_cases.py"
 DECODE = Path(__file__).resolve().parent / "decode_cases.py"
@@ -110,6 +111,11 @@ class Tests:
             yield f"memory.{case}", lambda case=case: self.run([sys.executable, str(MEMORY), case])
         for case in self.torch_cases(REMATERIALIZE):
             yield f"rematerialize.{case}", lambda case=case: self.run([sys.executable, str(REMATERIALIZE), case])
+        if importlib.util.find_spec("cupy"):
+            for case in self.torch_cases(CUPY):
+                yield f"cupy.{case}", lambda case=case: self.shown([sys.executable, str(CUPY), case])
+        else:
+            print("note: CuPy is not installed; cupy_cases.py is not run")
         cases = self.torch_cases(RANKS)
         if self.ranks == 1:
             print(f"note: {', '.join(OF_SEVERAL_RANKS)} needs --ranks 2, and is not run")
@@ -388,7 +394,7 @@ def runs_alone(name):
     """Whether it looks at times, or at what all programs have of the card's memory, or takes all processors."""
     alone = ("runtime_smoke", "graphed.overhead", "graphed.between_replays", "graphed.turns_at_once",
              "graphed.warm_up_at_half", "torch.a_thousand_replays", "torch.estimates_count_arithmetic",
-             "drawn_programs", "preload")
+             "drawn_programs", "preload", "cupy.analytics_beyond_budget")
     return name in alone or name.startswith(("managed", "ranks.", "rematerialize."))
 
 

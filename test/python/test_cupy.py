@@ -349,7 +349,8 @@ class NoStaleValues(CupyTest):
         module = sys.modules[__name__]
         self.addCleanup(setattr, module, "SCALE", 2.0)
         values = [2.0, 4.0, 2.0]
-        self.follow(pump.graphed(lambda x: x * SCALE), [lambda k=k: setattr(module, "SCALE", k) for k in values], values)
+        changes = [lambda k=k: setattr(module, "SCALE", k) for k in values]
+        self.follow(pump.graphed(lambda x: x * SCALE), changes, values)
 
     def test_variables_attributes_and_elements(self):
         settings = types.SimpleNamespace(k=2.0, table={"k": [1.0, 3.0]}, other=0)
@@ -796,6 +797,14 @@ class Steps(CupyTest):
             graphed(numbers(1))
         self.assertEqual(graphed(numbers(3)).numbers(), [6.0])
         self.assertEqual(len(graphed.validate()), 1)
+
+    def test_a_step_that_is_left_as_captured(self):
+        self.set_report('{"runtime": {"left_as_captured": "node 1 is opaque"}}')
+        graphed = pump.graphed(lambda x: x * 2.0)
+        with self.assertWarnsRegex(RuntimeWarning, "exactly as captured.*node 1 is opaque") as warned:
+            for _ in range(3):
+                graphed(numbers(1))
+        self.assertTrue(warned.filename.endswith("test_cupy.py"))
 
     def test_reset(self):
         graphed = pump.graphed(lambda x: x * 2.0)

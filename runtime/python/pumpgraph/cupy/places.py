@@ -36,6 +36,16 @@ def current_line() -> str:
     return "the step"
 
 
+def depth_of_program() -> int:
+    """The `stacklevel` of a warning that the caller gives, so that it names the program's line."""
+    frame: Optional[FrameType] = sys._getframe(1)
+    depth = 1
+    while frame is not None and not is_programs(frame.f_code.co_filename):
+        frame = frame.f_back
+        depth += 1
+    return depth
+
+
 def line_of(error: BaseException) -> str:
     """The innermost line of the program that an error came through, with its text."""
     return _innermost(_frames(error.__traceback__))

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import random
 import sys
+import warnings
 import weakref
 from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -23,6 +24,7 @@ from ..errors import UnsupportedError, invalid
 from . import entry_points, products
 from .graph_nodes import host_traffic
 from .memory import Allocation, Installation, installed
+from .places import depth_of_program
 from .private import Private
 from .refusals import explain
 from .surroundings import Binding, Surroundings
@@ -93,7 +95,18 @@ def capture_warm(installation: Installation, fn: Callable[[], Any], present: Seq
             session.declare_private(private.unguarded.data.mem.ptr)
         native = session.adopt(graph, **options._asdict())
         undo.pop_all()
+    _warn(native.report(), options)
     return Captured(native, graph, output, own)
+
+
+def _warn(report: Report, options: Options) -> None:
+    """Of a step that is not planned, and of known causes of slow replays; in the program's line."""
+    reason = report.left_as_captured
+    if reason and not options.leave_as_captured:
+        warnings.warn(f"step \"{options.name}\" is replayed exactly as captured, which may be slow: {reason}",
+                      RuntimeWarning, stacklevel=depth_of_program())
+    for warning in [] if reason else report.warnings:
+        warnings.warn(f"step \"{options.name}\": {warning}", RuntimeWarning, stacklevel=depth_of_program())
 
 
 def _record(installation: Installation, fn: Callable[[], Any], bindings: Sequence[Binding],
