@@ -6,6 +6,7 @@ import itertools
 import sys
 import types
 import unittest
+import unittest.mock
 
 import support
 
@@ -148,8 +149,9 @@ class Memory(CupyTest):
                                       rest=lambda: log.append("rest"))
         session = _session.Session(self.library, 1 << 30)
         torch = types.SimpleNamespace(_installation=types.SimpleNamespace(session=session, guard=guard))
-        sys.modules["pumpgraph.torch_capture"] = torch
-        self.addCleanup(sys.modules.pop, "pumpgraph.torch_capture")
+        modules = unittest.mock.patch.dict(sys.modules, {"pumpgraph.torch_capture": torch})
+        modules.start()
+        self.addCleanup(modules.stop)
         with self.assertRaisesRegex(PumpGraphError, "without a budget"):
             pump.install("1GiB")
         pump.install()
@@ -814,6 +816,55 @@ class Steps(CupyTest):
         self.assertTrue(any(line.startswith("step_destroy") for line in self.calls()))
         self.assertFalse(graphed.is_captured)
         self.assertEqual(graphed(numbers(3)).numbers(), [6.0])
+
+
+class Examples(CupyTest):
+    """docs/examples/cupy against stubs of the interfaces of others."""
+
+    def load(self, name, **modules):
+        for module, stub in modules.items():
+            self.addCleanup(sys.modules.pop, module.replace("__", "."))
+            sys.modules[module.replace("__", ".")] = stub
+        path = support.ROOT / "docs" / "examples" / "cupy" / f"{name}.py"
+        loaded = types.ModuleType(name)
+        exec(compile(path.read_text(), str(path), "exec"), loaded.__dict__)
+        return loaded
+
+    def test_numba(self):
+        class Manager:
+            context = "the context"
+
+            def reset(self):
+                pass
+
+        class Pointer:
+            def __init__(self, context, pointer, size, finalizer):
+                self.device_pointer, self.size, self.finalizer = pointer, size, finalizer
+
+        cuda = types.SimpleNamespace(HostOnlyCUDAMemoryManager=Manager, MemoryPointer=Pointer,
+                                     MemoryInfo=lambda free, total: (free, total))
+        example = self.load("numba_memory", numba=types.SimpleNamespace(cuda=cuda), numba__cuda=cuda)
+        manager = example.PumpGraphMemory()
+        manager.initialize()
+        pointer = manager.memalloc(24)
+        self.assertEqual(self.calls(), ["allocate 0x5e55 24 (nil) NULL"])
+        self.assertEqual(manager.get_memory_info(), (0, 1))
+        self.calls()
+        pointer.finalizer()
+        self.assertEqual(self.calls(), [f"free 0x5e55 {pointer.device_pointer.value:#x} (nil)"])
+        manager.memalloc(8)
+        manager.reset()
+        self.assertIn("free", self.calls()[-1])
+        self.assertEqual(manager.interface_version, 1)
+
+    def test_rmm(self):
+        rmm = types.SimpleNamespace(mr=types.SimpleNamespace(CallbackMemoryResource=lambda *functions: functions))
+        allocate, deallocate = self.load("rmm_memory", rmm=rmm).resource()
+        stream = cupy.cuda.Stream()
+        address = allocate(24, types.SimpleNamespace(value=lambda: stream.ptr))
+        self.assertEqual(self.calls(), [f"allocate 0x5e55 24 {stream.ptr:#x} NULL"])
+        deallocate(address, 24, stream)
+        self.assertEqual(self.calls(), [f"free 0x5e55 {address:#x} {stream.ptr:#x}"])
 
 
 class GraphNodes(unittest.TestCase):

@@ -14,7 +14,7 @@ from .places import called, current_line, line_of
 _LOOK_OUTSIDE = "return the array and look at it outside of the step"
 _MASK = "keep the size: cupy.where(mask, array, 0), or sort by the mask and count; or select outside of the step"
 _FROM_HOST = "make the array outside of the step, and pass it or close over it"
-_GROUPS = "with a known number of groups, write cupyx.scatter_add(cupy.zeros(groups), keys, values)"
+_GROUPS = "with a known number of groups, write totals = cupy.zeros(groups); cupyx.scatter_add(totals, keys, values)"
 
 # Methods of arrays. All of them wait for the device.
 METHODS: Dict[str, str] = {
