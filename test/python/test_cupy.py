@@ -16,7 +16,7 @@ import cupy  # noqa: E402
 
 import pumpgraph.cupy as pump  # noqa: E402
 from pumpgraph import PumpGraphError, Status, UnsupportedError, _capi, _session  # noqa: E402
-from pumpgraph.cupy import graph_nodes, memory, steps, surroundings  # noqa: E402
+from pumpgraph.cupy import accesses, graph_nodes, memory, steps, surroundings  # noqa: E402
 
 _addresses = itertools.count(0x10000000, 1 << 28)
 SCALE = 2.0
@@ -373,6 +373,30 @@ class NoStaleValues(CupyTest):
                                        lambda: setattr(Helper, "k", 2.0), lambda: setattr(settings, "other", 1)],
                     [6.0, 9.0, 15.0, 30.0, 30.0])
 
+    def test_base_classes_and_properties(self):
+        class Base:
+            k = 2.0
+
+            @property
+            def twice(self):
+                return self.k * Base.more
+
+        Base.more = 1.0
+
+        class Derived(Base):
+            pass
+
+        model = Derived()
+        self.follow(pump.graphed(lambda x: x * model.twice), [lambda: None, lambda: setattr(Base, "k", 3.0),
+                                                              lambda: setattr(Base, "more", 2.0)], [2.0, 3.0, 6.0])
+
+    def test_modules_of_the_program(self):
+        settings = types.ModuleType("settings")
+        settings.__file__ = __file__
+        settings.k, settings.i = 2.0, 0
+        self.follow(pump.graphed(lambda x: x * settings.k), [lambda: None, lambda: setattr(settings, "k", 3.0),
+                                                             lambda: setattr(settings, "i", 1)], [2.0, 3.0, 3.0])
+
     def test_which_of_two_objects(self):
         one, two = types.SimpleNamespace(k=1.0), types.SimpleNamespace(k=2.0)
         chosen = {"now": one, "one": one, "two": two}
@@ -568,6 +592,27 @@ class Refused(CupyTest):
         self.in_step(lambda x: x[x > 1.0], "mask")
         self.assertEqual({name: getattr(cupy, name) for name in before}, before)
         self.assertEqual(set(vars(cupy.ndarray)), own)
+
+
+class Accesses(unittest.TestCase):
+    def writes(self, text):
+        return accesses.Writes(lambda path: path.write_text(text))
+
+    def test_modes(self):
+        array = types.SimpleNamespace(data=types.SimpleNamespace(ptr=0x1000), size=2, shape=(2,), strides=(8,),
+                                      dtype=types.SimpleNamespace(itemsize=8))
+        head = '  %a = pump.buffer "a" present size(64) address(0x1000)\n  %k = pump.kernel "k" node(0) '
+        self.assertFalse(self.writes(head + "[read %a[0, 64] assumed]").may_hit(array))
+        self.assertTrue(self.writes(head + "[readwrite %a[8, 8] assumed]").may_hit(array))
+        self.assertFalse(self.writes(head + "[write %a[16, 8] proved must(write)]").may_hit(array))
+        self.assertTrue(self.writes(head + "[write %b[0, 8] proved]").may_hit(array))  # of no address
+        self.assertTrue(self.writes(head + "[%a[0, 8]]").may_hit(array))  # not understood
+        self.assertTrue(self.writes("  %k = pump.opaque").may_hit(array))
+
+        def fail(path):
+            raise PumpGraphError(Status.INTERNAL, "no")
+
+        self.assertTrue(accesses.Writes(fail).may_hit(array))
 
 
 class Reads(CupyTest):

@@ -92,6 +92,13 @@ class Install(TorchTest):
         torch.cuda.allocator_in_use = False
         self.install()  # a second try is free to work
 
+    def test_after_cupys_it_is_refused(self):
+        of_cupy = mock.Mock(_installation=object())
+        with mock.patch.dict(sys.modules, {"pumpgraph.cupy.memory": of_cupy}):
+            with self.assertRaisesRegex(PumpGraphError, "first, then pumpgraph.cupy.install"):
+                pumpgraph.install(budget="1GiB")
+        self.assertEqual(self.calls(), [])
+
     def test_twice_is_refused(self):
         self.install()
         with self.assertRaisesRegex(PumpGraphError, "was called before"):
@@ -277,6 +284,17 @@ class Capture(TrainingTest):
             self.assertEqual(self.calls()[-3:], ["torch: synchronize", "step_destroy 0x57e9", "torch: reset 2"])
         else:
             self.fail("not raised")
+
+    def test_memory_of_cupy_is_present_between_replays(self):
+        """CuPy works on it eagerly, unseen."""
+        of_cupy = mock.Mock()
+        of_cupy._installation.has = lambda pointer: pointer == 0xB000
+        with mock.patch.dict(sys.modules, {"pumpgraph.cupy.memory": of_cupy}):
+            self.capture()
+        calls = self.calls()
+        self.assertIn("declare_present 0x5e55 0xb000", calls)
+        self.assertNotIn("declare_private 0x5e55 0xb000", calls)
+        self.assertIn("declare_private 0x5e55 0xa000", calls)
 
     def test_a_tensor_that_is_not_ours_is_refused_by_name(self):
         self.fail_next("declare_private", Status.INVALID_ARGUMENT, "0xa000 is not in this session")

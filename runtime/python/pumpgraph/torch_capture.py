@@ -153,6 +153,9 @@ def install(
     global _installation
     if _installation is not None:
         raise invalid("pumpgraph.install() was called before; a process has one session, for PyTorch has one allocator")
+    if _cupy() is not None:
+        raise invalid("pumpgraph.cupy.install() has made a session already, and a process has one; call "
+                      "pumpgraph.install(budget=...) first, then pumpgraph.cupy.install() without a budget")
     if torch.cuda.is_initialized():
         raise invalid("CUDA is initialised already, so its allocator cannot be changed; call pumpgraph.install() "
                       "first, right after the imports")
@@ -187,6 +190,11 @@ def install(
         raise
     settle_nccl()
     _installation = _Installation(session, allocator, budget_of == "process" and budget_bytes is not None)
+
+
+def _cupy() -> Any:
+    """What pumpgraph.cupy.install() set up; None without it."""
+    return getattr(sys.modules.get("pumpgraph.cupy.memory"), "_installation", None)
 
 
 def _become_the_allocator(session: Session) -> Any:
@@ -589,8 +597,11 @@ def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph, generator
 
 
 def _declare(session: Session, things: "Things", inputs: "Things", output: Any) -> None:
+    cupy = _cupy()
     for named in things.tensors():
-        _declare_one(session.declare_private, "private", named)
+        # No mode sees what CuPy does with its own memory between replays.
+        is_cupys = cupy is not None and cupy.has(named.pointer)
+        _declare_one(session.declare_present if is_cupys else session.declare_private, "private", named)
         session.name(named.pointer, named.name)
     results = [plain for _, tensor in _tensors_in(output, "") for plain in plain_tensors(tensor) if has_memory(plain)]
     handed_through = {pointer_of(tensor) for tensor in results}  # what a step returns stays on the device

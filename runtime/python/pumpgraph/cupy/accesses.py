@@ -12,6 +12,7 @@ from ..errors import PumpGraphError
 
 _BUFFER = re.compile(r"^\s*(%\S+) = pump\.buffer .* address\((0x[0-9a-f]+)\)", re.MULTILINE)
 _ACCESS = re.compile(r"(\w+) (%[^\s\[,(]+)\[(\d+), (\d+)\]")
+_ANY_ACCESS = re.compile(r"%[^\s\[,(]+\[\d+, \d+\]")
 
 Span = Tuple[int, int]
 
@@ -47,7 +48,9 @@ class Writes:
             text = path.read_text()
         addresses = {name: int(address, 16) for name, address in _BUFFER.findall(text)}
         accesses = set(_ACCESS.findall(text))
-        self._is_unknown = "= pump.opaque" in text or any(name not in addresses for _, name, _, _ in accesses)
+        are_all_read = len(_ACCESS.findall(text)) == len(_ANY_ACCESS.findall(text))
+        self._is_unknown = not are_all_read or "= pump.opaque" in text or any(
+            name not in addresses for _, name, _, _ in accesses)
         self._ranges = [(addresses[name] + int(offset), addresses[name] + int(offset) + int(size))
                         for mode, name, offset, size in accesses if mode != "read" and name in addresses]
 

@@ -12,12 +12,12 @@ import gc
 import sys
 import threading
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
 import cupy
 
 from .. import _capi, messages
-from .._session import PathLike, Session, user_cache
+from .._session import PathLike, Session, Use, user_cache
 from .._sizes import parse_budget, parse_size
 from ..errors import PumpGraphError, UnsupportedError, invalid, is_shortage
 from .places import current_line
@@ -161,6 +161,15 @@ class Installation:
             self.torch.guard.moves = True
             self.torch.guard.put_away()
             self.torch.guard.arm()
+
+    def bring_of_torch(self, arrays: Iterable[Any]) -> None:
+        """Values of private tensors, which a program may give to a step by DLPack, are at their addresses."""
+        if self.torch is None or not self.torch.guard.armed:
+            return
+        for array in arrays:
+            if array.size and self.allocation_of(array) is None:
+                with contextlib.suppress(PumpGraphError):  # not of the session
+                    self.session.bring([array.data.ptr], Use.READ)
 
     @contextlib.contextmanager
     def in_order(self, stream: Any) -> Iterator[None]:

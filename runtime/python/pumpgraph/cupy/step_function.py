@@ -97,7 +97,8 @@ class _Graph:
         self._written = [writes.may_hit(array) for array in inputs.arrays]
         arrays = {**found.arrays, **{private_name: private.unguarded
                                      for private_name, private in zip(_numbered(found.privates), found.privates)}}
-        self._held = [_Held(name, span_of(array), writes.may_hit(array)) for name, array in arrays.items()]
+        self._held = [_Held(name, span_of(array), writes.may_hit(array) or installation.allocation_of(array) is None)
+                      for name, array in arrays.items()]  # nobody describes writes to memory of others
         fixed = {array.data.mem.ptr for array in inputs.arrays}
         self._copied = set(step.own) | fixed
 
@@ -106,6 +107,7 @@ class _Graph:
         self._refuse_shared(arrays)
         stream = cupy.cuda.get_current_stream()
         with self._installation.in_order(stream):
+            self._installation.bring_of_torch(arrays)
             self._inputs.load(arrays)
             self.step.replay()
             self._inputs.store(arrays, self._written)

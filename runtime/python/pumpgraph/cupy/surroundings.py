@@ -160,6 +160,8 @@ class Surroundings:
             self._by_identity(path, value)
             if _is_of_program(value):
                 self._look_at_attributes(path, vars(value), depth)
+                for base in value.__bases__:
+                    self._look(f"{path}.{base.__name__}", base, depth)
         elif isinstance(value, collections.abc.Iterator):
             raise UnsupportedError(f"\"{path}\", which the step may read, is an iterator, whose place no replay would "
                                    "change; read it outside and pass the value as an argument")
@@ -248,8 +250,8 @@ class Surroundings:
                 continue
             if isinstance(value, (staticmethod, classmethod)):
                 value = value.__func__
-            if isinstance(value, property):
-                value = value.fget
+            if isinstance(value, (property, functools.cached_property)):
+                value = value.fget if isinstance(value, property) else value.func
             self._look(f"{path}.{name}", value, depth)
 
     def _by_identity(self, path: str, value: Any) -> None:
