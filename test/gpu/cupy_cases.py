@@ -96,8 +96,8 @@ def facts():
     """Of this CuPy: what the package relies on, and what it does without."""
     install()
     kernel = cupy.ElementwiseKernel("raw T x, T y", "T z", "z = x[i] + y", "k")
-    print("CuPy", cupy.__version__, "CUDA", cupy.cuda.runtime.runtimeGetVersion(), "thrust", cupy.cuda.thrust.available,
-          "accelerators", [str(each) for each in cupy._core.get_routine_accelerators()])
+    print("CuPy", cupy.__version__, "CUDA", cupy.cuda.runtime.runtimeGetVersion(), "thrust",
+          getattr(getattr(cupy.cuda, "thrust", None), "available", None), "numpy", numpy.__version__)
     print("parameters of a kernel", [(each.name, each.raw, each.is_const) for each in kernel.in_params])
     reduction = cupy.ReductionKernel("T x", "T y", "x", "a + b", "y = a", "0", "r")
     print("parameters of a reduction", [(each.name, each.raw, each.is_const)
