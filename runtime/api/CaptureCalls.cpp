@@ -83,6 +83,19 @@ pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_s
   return betweenLaunches(session, declarePointers(session, stream, pointers, count, error, &Session::declareAside));
 }
 
+pumpgraph_status pumpgraph_declare_extents(pumpgraph_session *session, pumpgraph_stream stream,
+                                           const pumpgraph_byte_range *extents, size_t count, pumpgraph_error *error) {
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+    if (!extents && count != 0)
+      return nullArgument("extents");
+    std::vector<DeclaredExtent> declared;
+    for (size_t i = 0; i < count; ++i)
+      declared.push_back({reinterpret_cast<CUdeviceptr>(extents[i].pointer), extents[i].bytes});
+    return self.declareExtents(reinterpret_cast<CUstream>(stream), declared);
+  });
+  return betweenLaunches(session, status);
+}
+
 pumpgraph_status pumpgraph_declare_kernel_reads(pumpgraph_session *session, const char *name,
                                                 const uint32_t *parameters, size_t count, pumpgraph_error *error) {
   return onSession(session, error, [&](Session &self) -> Status {

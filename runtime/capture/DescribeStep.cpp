@@ -267,21 +267,32 @@ void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, cons
     touch.access.evidence = Evidence::Declared;
   }
 
+  // Without a table that knows more.
+  const auto addWhole = [&] {
+    const std::vector<Range> extents = declared_[position].extentsOf(*hit);
+    for (const Range &range : extents) {
+      Touch &part = touches.emplace_back(touch);
+      part.access.range = range;
+      part.access.evidence = Evidence::Declared;
+    }
+    if (extents.empty())
+      touches.push_back(touch);
+  };
   const KernelLaunch &launch = launchOf(node, word);
   const auto known = tabled_.find(launch.kernel);
   if (known == tabled_.end()) {
-    touches.push_back(touch);
+    addWhole();
     return;
   }
   const KernelAccesses &kernel = known->second;
   if (!fits(kernel, launch)) {
     noteOnTable(launch, word, "is of another kernel: this one has no such parameters", position);
-    touches.push_back(touch);
+    addWhole();
     return;
   }
   const Slot *slot = kernel.find(word.parameter, word.offset);
   if (!slot) { // the table says nothing of it
-    touches.push_back(touch);
+    addWhole();
     return;
   }
   if ((slot->flags & PUMPGRAPH_SLOT_ESCAPES) != 0)

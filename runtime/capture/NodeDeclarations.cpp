@@ -7,6 +7,13 @@
 
 namespace pumpgraph::runtime {
 
+template <typename Said>
+void NodeDeclarations::add(std::map<CUgraphNode, Said> &declared, std::size_t &said, const Said &newOnes) const {
+  for (; said < known_.size(); ++said)
+    if (!newOnes.empty())
+      declared.insert_or_assign(known_[said], newOnes);
+}
+
 Status NodeDeclarations::addReads(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers) {
   PUMPGRAPH_TRY(look(driver, graph));
   add(reads_, readsSaid_, pointers);
@@ -28,11 +35,10 @@ Status NodeDeclarations::addWrites(const Driver &driver, CUgraph graph,
   return {};
 }
 
-void NodeDeclarations::add(DeclaredPointers &declared, std::size_t &said,
-                           const std::vector<CUdeviceptr> &pointers) const {
-  for (; said < known_.size(); ++said)
-    if (!pointers.empty())
-      declared[known_[said]] = pointers;
+Status NodeDeclarations::addExtents(const Driver &driver, CUgraph graph, const std::vector<DeclaredExtent> &extents) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  add(extents_, extentsSaid_, extents);
+  return {};
 }
 
 Status NodeDeclarations::addReach(const Driver &driver, CUgraph graph, const NodeReach &reach) {

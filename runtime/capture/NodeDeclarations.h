@@ -17,6 +17,12 @@ namespace pumpgraph::runtime {
 /// By node, an address in each allocation of which something is said. Of writes a node without any is one that writes
 /// none.
 using DeclaredPointers = std::map<CUgraphNode, std::vector<CUdeviceptr>>;
+/// Of the allocation that holds its bytes a node touches these, and others that are declared.
+struct DeclaredExtent {
+  CUdeviceptr begin = 0;
+  std::uint64_t bytes = 0;
+};
+using DeclaredExtents = std::map<CUgraphNode, std::vector<DeclaredExtent>>;
 /// Addresses in allocations that a node reaches by addresses in memory.
 struct NodeReach {
   std::vector<CUdeviceptr> read;    ///< and does not write
@@ -52,6 +58,8 @@ public:
   Status addReads(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
   /// Declares the allocations aside: their contents reach nothing that the nodes write elsewhere.
   Status addAsides(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
+  /// Declares that of the allocations of these extents the nodes touch the extents alone.
+  Status addExtents(const Driver &driver, CUgraph graph, const std::vector<DeclaredExtent> &extents);
   /// Of private memory that was there before the capture, the nodes write only this; nothing: nobody knows.
   Status addWrites(const Driver &driver, CUgraph graph, const std::optional<std::vector<CUdeviceptr>> &pointers);
   /// What the nodes reach by addresses in memory, beside the allocations that their parameters lead to. Empty: nobody
@@ -69,6 +77,7 @@ public:
   const DeclaredPointers &reads() const { return reads_; }
   const DeclaredPointers &asides() const { return asides_; }
   const DeclaredPointers &writes() const { return writes_; }
+  const DeclaredExtents &extents() const { return extents_; }
   const NodeReaches &reaches() const { return reaches_; }
   const NodeLabels &labels() const { return labels_; }
   const Operations &operations() const { return operations_; }
@@ -77,17 +86,20 @@ public:
 private:
   Status look(const Driver &driver, CUgraph graph);
   /// Of the nodes after the first `said` ones.
-  void add(DeclaredPointers &declared, std::size_t &said, const std::vector<CUdeviceptr> &pointers) const;
+  template <typename Said>
+  void add(std::map<CUgraphNode, Said> &declared, std::size_t &said, const Said &newOnes) const;
 
   std::vector<CUgraphNode> known_;  ///< in the order in which they came
   std::size_t readsSaid_ = 0;       ///< of how many of them
   std::size_t asidesSaid_ = 0;      ///< of how many of them
+  std::size_t extentsSaid_ = 0;     ///< of how many of them
   std::size_t writesSaid_ = 0;      ///< of how many of them
   std::size_t reachesSaid_ = 0;     ///< of how many of them
   std::size_t labelsSaid_ = 0;      ///< of how many of them
   std::size_t operationsSaid_ = 0;  ///< of how many of them
   std::size_t arithmeticsSaid_ = 0; ///< of how many of them
   DeclaredPointers reads_, asides_, writes_;
+  DeclaredExtents extents_;
   NodeReaches reaches_;
   NodeLabels labels_;
   Operations operations_;

@@ -76,6 +76,26 @@ DeclaredAccesses::DeclaredAccesses(const Heap &heap, const NodeDeclarations &dec
   reads_ = membersOf(declarations.reads()).value_or(std::set<Member>());
   asides_ = membersOf(declarations.asides()).value_or(std::set<Member>());
   writes_ = membersOf(declarations.writes());
+  if (const auto extents = declarations.extents().find(node); extents != declarations.extents().end())
+    for (const DeclaredExtent &extent : extents->second)
+      if (const std::optional<Hit> hit = heap.find(extent.begin))
+        extents_[{hit->block, hit->member}].push_back(
+            {heap.block(hit->block).members[hit->member].offset + static_cast<std::uint64_t>(hit->offset),
+             extent.bytes});
+}
+
+std::vector<Range> DeclaredAccesses::extentsOf(const Hit &hit) const {
+  const auto declared = extents_.find({hit.block, hit.member});
+  if (declared == extents_.end())
+    return {};
+  std::vector<Range> ranges = declared->second, apart;
+  std::sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.offset < b.offset; });
+  for (const Range &range : ranges)
+    if (!apart.empty() && range.offset <= apart.back().end())
+      apart.back().size = std::max(apart.back().end(), range.end()) - apart.back().offset;
+    else
+      apart.push_back(range);
+  return apart;
 }
 
 bool isOfTheProgram(const Allocation &allocation) {

@@ -51,6 +51,8 @@ public:
 
   bool isRead(const Hit &hit) const { return reads_.contains({hit.block, hit.member}); }
   bool isAside(const Hit &hit) const { return asides_.contains({hit.block, hit.member}); }
+  /// All that the node touches of the allocation, disjoint, counted in its block; none: nobody knows.
+  std::vector<Range> extentsOf(const Hit &hit) const;
   /// Whether all that the node writes of memory that was there before the capture is known, and this is not of it.
   bool isNotWritten(const Hit &hit, const CaptureAllocations &own) const {
     return writes_ && !own.contains(hit) && !writes_->contains({hit.block, hit.member});
@@ -59,6 +61,7 @@ public:
 private:
   std::set<Member> reads_, asides_;
   std::optional<std::set<Member>> writes_;
+  std::map<Member, std::vector<Range>> extents_;
 };
 
 /// Whether what operations say of all that they write counts for an allocation: it is one of the program's own, or as

@@ -101,6 +101,23 @@ Status Session::declareAside(CUstream stream, const std::vector<CUdeviceptr> &po
   });
 }
 
+Status Session::declareExtents(CUstream stream, const std::vector<DeclaredExtent> &extents) {
+  return declare(*state_, stream, [&](NodeDeclarations &declarations, CUgraph graph) -> Status {
+    for (const DeclaredExtent &extent : extents) {
+      const std::optional<Hit> hit = state_->memory.heap->find(extent.begin);
+      if (!hit)
+        continue;
+      const std::uint64_t size = state_->memory.heap->member(*hit).size;
+      const bool isInside = hit->offset >= 0 && static_cast<std::uint64_t>(hit->offset) < size;
+      if (!isInside || extent.bytes == 0 || extent.bytes > size - static_cast<std::uint64_t>(hit->offset))
+        return fail(PUMPGRAPH_INVALID_ARGUMENT,
+                    "an extent of {} bytes at {} does not lie in its allocation of {} bytes", extent.bytes, hit->offset,
+                    size);
+    }
+    return declarations.addExtents(*state_->driver, graph, extents);
+  });
+}
+
 Status Session::declareKernelReads(std::string_view name, std::span<const std::uint32_t> parameters) {
   SessionState &session = *state_;
   const std::lock_guard lock(session.mutex);

@@ -125,6 +125,7 @@ public:
   Status declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers);
   /// Of the nodes that the capture on `stream` got since the last call.
   Status declareAside(CUstream stream, const std::vector<CUdeviceptr> &pointers);
+  Status declareExtents(CUstream stream, const std::vector<DeclaredExtent> &extents);
   /// Of the nodes that the capture on `stream` got since the last call.
   Status nameNodes(CUstream stream, std::string_view label);
   /// The nodes that the capture on `stream` got since the last call are one operation.

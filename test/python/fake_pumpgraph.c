@@ -365,6 +365,15 @@ FAKE pumpgraph_status pumpgraph_declare_reach(pumpgraph_session *session, pumpgr
   return status ? status : declare("declare_reach", session, stream, written, written_count, error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_extents(pumpgraph_session *session, pumpgraph_stream stream,
+                                                const pumpgraph_byte_range *extents, size_t count,
+                                                pumpgraph_error *error) {
+  const void *pointers[64];
+  for (size_t i = 0; i < count && i < 64; ++i)
+    pointers[i] = (const char *)extents[i].pointer + extents[i].bytes;
+  return declare("declare_extents up to", session, stream, pointers, count, error);
+}
+
 FAKE pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
                                               const void *const *pointers, size_t count, pumpgraph_error *error) {
   return declare("declare_aside", session, stream, pointers, count, error);
@@ -410,7 +419,9 @@ FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_c
 
 static int32_t rehearsal_matches = 1;
 
-FAKE void fake_match_rehearsal(int32_t same) { rehearsal_matches = same; }
+FAKE void fake_match_rehearsal(int32_t same) {
+  rehearsal_matches = same;
+}
 
 FAKE pumpgraph_status pumpgraph_record_stream(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
                                               pumpgraph_error *error) {

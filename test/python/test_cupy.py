@@ -236,6 +236,11 @@ class Values(CupyTest):
 
     def test_strides(self):
         self.same(lambda x: x * 2.0, [lambda n=n: (numbers(n, 1, 2, 3)[::2],) for n in range(5)])
+        seen = set()
+        graphed = pump.graphed(lambda x: (seen.add(x.strides), x + 1.0)[1], warmup=1)
+        for n in range(3):
+            graphed(numbers(n, 1, 2, 3)[::2])
+        self.assertEqual(len(seen), 1)
 
     def test_nested_arguments(self):
         self.same(lambda pair, more: pair[0] + more["y"] * more["k"],

@@ -352,6 +352,20 @@ class Sharded(GraphedTest):
         step(self.x())
         self.assertEqual(storage._pointer, shard)
 
+    def test_whole_parameters_of_an_evaluation_are_given_up_before_the_search_of_a_capture(self):
+        storage = self.model._parameters["fc.weight"]._storage
+        shard = storage._pointer
+
+        def reshard():
+            self.group.is_unsharded, storage._pointer = False, shard
+
+        self.block.reshard = reshard
+        step = self.step(warmup=1)
+        for _ in range(4):
+            self.group.is_unsharded, storage._pointer = True, 0xA500
+            step(self.x())
+        self.assertEqual(len([line for line in self.calls() if line.startswith("adopt")]), 1)
+
     def test_other_settings_than_at_the_capture_are_noticed(self):
         step = self.captured()
         for name, value in (("gradient_divide_factor", 4.0), ("reduce_grads", False)):

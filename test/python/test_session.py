@@ -53,6 +53,15 @@ class Sessions(support.FakeLibraryTest):
         self.assertIn("budget=0 unlimited=1", self.created[0])
         self.assertIn("cache=NULL compiler=NULL", self.created[0])
 
+    def test_declared_extents(self):
+        session = self.create()
+        self.calls()
+        session.declare_extents(7, [(0x1000, 16), (0x3000, 8)])
+        session.declare_extents(7, [])
+        said = self.calls()
+        self.assertEqual(len(said), 2, said)
+        self.assertRegex(said[0], "^declare_extents up to .*0x1010.*0x3008")
+
     def test_a_failed_creation_is_an_error(self):
         self.fail_next("session_create", Status.NO_DRIVER, "no libcuda.so.1")
         with self.assertRaisesRegex(PumpGraphError, "no libcuda.so.1"):

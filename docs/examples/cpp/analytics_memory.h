@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <vector>
 
 /// CUDA's stream-ordered pool.
 class PoolMemory {
@@ -42,6 +44,7 @@ public:
   Allocator allocator(cudaStream_t stream) { return {*this, stream}; }
 
   int tag(const char *) { return 0; }
+  void reads(cudaStream_t, std::initializer_list<const std::uint32_t *>, std::size_t) {}
   std::uint64_t peakBytes() const {
     std::uint64_t peak = 0;
     check(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &peak), "the memory pool");
@@ -55,10 +58,25 @@ private:
 /// The session's, with a tag for each stage of the query.
 class SessionMemory : public pumpgraph::Resource {
 public:
-  using Resource::Resource;
+  explicit SessionMemory(pumpgraph::Session &session) : Resource(session), own_(session) {}
 
   pumpgraph::Tag tag(const char *name) { return {session(), name}; }
+  /// Of each column the kernel that was launched last reads the `count` elements from here on.
+  void reads(cudaStream_t stream, std::initializer_list<const std::uint32_t *> parts, std::size_t count) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+    if (status == cudaStreamCaptureStatusNone)
+      return;
+    std::vector<pumpgraph_byte_range> extents;
+    for (const std::uint32_t *part : parts)
+      extents.push_back({part, count * sizeof(std::uint32_t)});
+    take(own_.declareExtents(stream, extents));
+    take(own_.declareReads(stream, {parts.begin(), parts.end()}));
+  }
   std::uint64_t peakBytes() const { return take(session().statistics()).device_peak_bytes; }
+
+private:
+  pumpgraph::Session &own_;
 };
 
 /// An array of the query's, freed in the order of its stream.

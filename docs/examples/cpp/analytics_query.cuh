@@ -197,6 +197,7 @@ public:
                                                                   from[3] + first, count, kept.keys.data(),
                                                                   kept.revenue.data());
     check(cudaGetLastError(), "scan");
+    memory_.reads(stream_, {from[0] + first, from[1] + first, from[2] + first, from[3] + first}, count);
     return kept;
   }
 

@@ -435,9 +435,9 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, 
  *
  * A plan in force is taken back first, which a stream capture does not allow: begin ahead of the stream capture, or
  * call pumpgraph_take_back(). Until the end, the calls that can come between two launches (allocate, free, declare
- * reads, declare writes, declare aside, declare operation, declare arithmetic, name nodes) also zero the stack below
- * their caller's frame.
- * Remains of one launch there look like operands of the next launch if that passes a struct with unset fields.
+ * reads, declare writes, declare aside, declare extents, declare operation, declare arithmetic, name nodes) also zero
+ * the stack below their caller's frame. Remains of one launch there look like operands of the next launch if that
+ * passes a struct with unset fields.
  *
  * Errors: PUMPGRAPH_INVALID_ARGUMENT if a capture of the session is running. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error);
@@ -487,6 +487,25 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *sessi
 PUMPGRAPH_API pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
                                                        const void *const *pointers, size_t count,
                                                        pumpgraph_error *error);
+
+/** Bytes of one allocation. */
+typedef struct pumpgraph_byte_range {
+  const void *pointer; /**< the first byte, anywhere in an allocation */
+  uint64_t bytes;      /**< at least 1, within the allocation */
+} pumpgraph_byte_range;
+
+/** Declares that of the allocations that hold these `count` extents the new nodes touch the extents alone. An example
+ * is a kernel that works on a batch of rows of a large column. A `count` of 0 declares nothing of the new nodes.
+ * Pointers outside the session are ignored.
+ *
+ * Plans rely on it: the rest of these allocations may be elsewhere while the nodes run. An access table that knows the
+ * parameter is believed in its place. Copies and fills are known anyway.
+ *
+ * New nodes are counted for this function alone. Errors beside those of pumpgraph_declare_reads():
+ * PUMPGRAPH_INVALID_ARGUMENT for an extent without bytes, or beyond its allocation. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_extents(pumpgraph_session *session, pumpgraph_stream stream,
+                                                         const pumpgraph_byte_range *extents, size_t count,
+                                                         pumpgraph_error *error);
 
 /** Declares that the new nodes *reach* allocations by addresses in memory, beside those behind their parameters: those
  * that hold the `read_count` pointers of `read`, which they only read, and the `written_count` of `written`, which they

@@ -488,6 +488,11 @@ public:
   Status declareAside(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_aside, session_.get(), stream, pointers.data(), pointers.size());
   }
+  /// Declares that of the allocations of these extents the nodes new to the capture on `stream` touch the extents
+  /// alone: see pumpgraph_declare_extents().
+  Status declareExtents(pumpgraph_stream stream, const std::vector<pumpgraph_byte_range> &extents) {
+    return detail::call(pumpgraph_declare_extents, session_.get(), stream, extents.data(), extents.size());
+  }
   /// Declares that the nodes new to the capture on `stream` reach these allocations by addresses in memory: see
   /// pumpgraph_declare_reach().
   Status declareReach(pumpgraph_stream stream, const std::vector<const void *> &read,

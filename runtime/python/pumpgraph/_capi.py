@@ -38,6 +38,10 @@ class SessionOptions(ctypes.Structure):
     ]
 
 
+class Extent(ctypes.Structure):
+    _fields_ = [("pointer", c_void_p), ("bytes", c_uint64)]
+
+
 class MemoryStats(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -220,6 +224,7 @@ FUNCTIONS = {
     "pumpgraph_declare_reach": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, POINTER(c_void_p), c_size_t,
                                         _ERROR]),
     "pumpgraph_declare_writes": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
+    "pumpgraph_declare_extents": (c_int, [c_void_p, c_void_p, POINTER(Extent), c_size_t, _ERROR]),
     "pumpgraph_declare_aside": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_name_nodes": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),
     "pumpgraph_declare_operation": (c_int, [c_void_p, c_void_p, c_int32, _ERROR]),

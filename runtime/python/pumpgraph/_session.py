@@ -14,7 +14,7 @@ from ctypes import byref, c_int32, c_void_p
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
-from ._capi import (AdoptOptions, BudgetState, Copies, Launch, Library, MemoryStats, Measurement, Observation,
+from ._capi import (AdoptOptions, BudgetState, Copies, Extent, Launch, Library, MemoryStats, Measurement, Observation,
                     Progress, Replanning, SessionOptions, TorchRecording, Validation)
 from ._report import Report
 from .errors import invalid
@@ -291,6 +291,12 @@ class Session:
         memory, and may write the latter. None of either: nothing is said of the nodes."""
         self.library.call("pumpgraph_declare_reach", self._handle, stream, (c_void_p * len(read))(*read), len(read),
                           (c_void_p * len(written))(*written), len(written))
+
+    def declare_extents(self, stream: int, extents: Sequence[Tuple[int, int]]) -> None:
+        """Of the allocations that hold these extents, address and bytes, the nodes that the capture on `stream` got
+        since the last call touch the extents alone. None: nothing is said of the nodes."""
+        declared = (Extent * len(extents))(*(Extent(*extent) for extent in extents))
+        self.library.call("pumpgraph_declare_extents", self._handle, stream, declared, len(extents))
 
     def declare_aside(self, stream: int, pointers: Sequence[int]) -> None:
         """What the nodes that the capture on `stream` got since the last call find in these allocations reaches nothing

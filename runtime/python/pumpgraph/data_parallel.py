@@ -186,14 +186,16 @@ def prepare_to_capture(modules: Iterable[Any]) -> None:
     modules = list(modules)
     for module in _ddps(modules):
         module._set_ddp_runtime_logging_sample_rate(_NEVER)
-    _reshard(modules)
+    give_up_whole(modules)
 
 
-def _reshard(modules: Iterable[Any]) -> None:
-    """A forward pass outside of the step may leave whole parameters, which the next one takes for those of today."""
-    for module in modules:
-        if any(group.is_unsharded for group in _groups_of(module)):
-            module.reshard()
+def give_up_whole(modules: Iterable[Any]) -> bool:
+    """A forward pass outside of the step may leave whole parameters, which the next one takes for those of today.
+    Returns whether there were some; the modules have others in their place then."""
+    whole = [module for module in modules if any(group.is_unsharded for group in _groups_of(module))]
+    for module in whole:
+        module.reshard()
+    return bool(whole)
 
 
 class CapturedParallel:
@@ -210,7 +212,7 @@ class CapturedParallel:
 
     def give_up_whole(self) -> None:
         """The step leaves no whole parameters behind either."""
-        _reshard(self._sharded)
+        give_up_whole(self._sharded)
 
     def before_replay(self) -> None:
         """Raises StaleStepError where settings are others."""

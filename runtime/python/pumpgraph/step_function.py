@@ -21,7 +21,7 @@ from ._report import Report
 from ._session import PathLike, ValidationResult
 from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
 from .changes import Changes
-from .data_parallel import HostFlags, warm_up_needed
+from .data_parallel import HostFlags, give_up_whole, warm_up_needed
 from .errors import StaleStepError, UnsupportedError, invalid, is_shortage
 from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
@@ -542,6 +542,8 @@ class Graphed:
         """A call that no graph is for: it warms up, or is captured."""
         signature.refuse_arguments(call, installation.device)
         surroundings = _Surroundings(self._fn, call, self._searched_too)
+        if give_up_whole(module for root in surroundings.found.modules for module in root.modules()):
+            surroundings = _Surroundings(self._fn, call, self._searched_too)
         refuse_found(surroundings.found, installation.device)
         note_schedulers(surroundings.found.optimizers)
         kind = self._kind(call, surroundings)

@@ -156,6 +156,7 @@ TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
       {"free", [&] { pumpgraph_free(session_, pointer, nullptr, nullptr); }},
       {"declare reads", [&] { pumpgraph_declare_reads(session_, nullptr, nullptr, 0, nullptr); }},
       {"declare aside", [&] { pumpgraph_declare_aside(session_, nullptr, nullptr, 0, nullptr); }},
+      {"declare extents", [&] { pumpgraph_declare_extents(session_, nullptr, nullptr, 0, nullptr); }},
       {"name nodes", [&] { pumpgraph_name_nodes(session_, nullptr, "conv", nullptr); }},
       {"declare arithmetic",
        [&] { pumpgraph_declare_arithmetic(session_, nullptr, 1, PUMPGRAPH_ARITHMETIC_FP32, nullptr); }},

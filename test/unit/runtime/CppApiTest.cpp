@@ -172,6 +172,28 @@ TEST_F(CppApiTest, takesDeclaredReads) {
   EXPECT_EQ(session_->declareReads(nullptr, {counter->data()}).error().code, PUMPGRAPH_INVALID_ARGUMENT);
 }
 
+// An extent has to lie in its allocation.
+TEST_F(CppApiTest, takesDeclaredExtents) {
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
+  ASSERT_TRUE(counter);
+  const auto said = [&](std::uint64_t bytes, std::size_t offset = 0) {
+    std::optional<Error> error;
+    Expected<Step> step = session_->capture([&](pumpgraph_stream stream) -> Status {
+      launchIncrement(stream, counter->data());
+      Status declared = session_->declareExtents(stream, {{counter->data() + offset, bytes}});
+      if (!declared)
+        error = declared.error();
+      return declared;
+    });
+    EXPECT_EQ(step.has_value(), !error);
+    return error ? error->message : textOf(step);
+  };
+  EXPECT_NE(said(8).find("declared"), std::string::npos);
+  EXPECT_NE(said(0).find("an extent of 0 bytes at 0 does not lie in its allocation"), std::string::npos);
+  EXPECT_NE(said(UINT64_MAX).find("does not lie"), std::string::npos);
+  EXPECT_EQ(session_->declareExtents(nullptr, {}).error().code, PUMPGRAPH_INVALID_ARGUMENT);
+}
+
 // So does what they update besides, if they are pure.
 TEST_F(CppApiTest, takesWhatIsDeclaredAside) {
   Expected<Buffer<std::uint64_t>> counter = allocateCounter();

@@ -779,6 +779,32 @@ TEST_F(LiftTest, declaredWritesAreOfTheSameAddresses) {
   EXPECT_EQ(touches[1].access.may, modeReadWrite);
 }
 
+// Of an allocation that has any a node touches the declared extents alone, whichever of its words leads there.
+TEST_F(LiftTest, believesDeclaredExtents) {
+  char *a = allocate(8 * pageBytes, "a"), *b = allocate(2 * pageBytes, "b");
+  const auto address = [](char *pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
+  NodeDeclarations declarations;
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a + 64), bytesOf(7), bytesOf(b)});
+  ASSERT_TRUE(declarations.addExtents(driver_, graph_,
+                                      {{address(a) + 6 * pageBytes, pageBytes},
+                                       {address(a), pageBytes},
+                                       {address(a) + pageBytes - 8, 16},
+                                       {0x1000, 8}}));
+  ASSERT_TRUE(declarations.addReads(driver_, graph_, {address(a)}));
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  ASSERT_TRUE(declarations.addExtents(driver_, graph_, {}));
+  const LiftedGraph lifted = lift();
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations);
+  const std::vector<AccessFinder::Touch> touches = finder.touches(0, lifted.nodes[0]);
+  ASSERT_EQ(touches.size(), 3u);
+  EXPECT_EQ(touches[0].access.range, (Range{0, pageBytes + 8}));
+  EXPECT_EQ(touches[1].access.range, (Range{6 * pageBytes, pageBytes}));
+  EXPECT_EQ(touches[1].access.may, modeRead);
+  EXPECT_EQ(touches[1].access.evidence, Evidence::Declared);
+  EXPECT_EQ(touches[2].access.range, (Range{0, 2 * pageBytes}));
+  EXPECT_EQ(finder.touches(1, lifted.nodes[1])[0].access.range, (Range{0, 8 * pageBytes})) << "nothing was said of it";
+}
+
 // What a pure node has aside it reaches by parameters that are pointers, and by these alone.
 TEST_F(LiftTest, believesWhatIsDeclaredAside) {
   char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");

@@ -10,6 +10,7 @@ import cupy
 
 from .. import nested
 from ..errors import UnsupportedError
+from .accesses import span_of
 from .surroundings import layout_of
 
 
@@ -60,11 +61,19 @@ def _refuse(path: str, value: Any) -> None:
         raise UnsupportedError(f"{path} is a tensor of PyTorch; pass cupy.from_dlpack(tensor)")
 
 
+def _alike(array: Any) -> Any:
+    """Another array of the same strides: with others kernels sum up in another order."""
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        return cupy.empty_like(array)
+    low, high = span_of(array)
+    return cupy.ndarray(array.shape, array.dtype, cupy.cuda.alloc(high - low) + (array.data.ptr - low), array.strides)
+
+
 class Inputs:
     """The arrays of calls with one key at fixed addresses."""
 
     def __init__(self, call: Call):
-        self.arrays = [cupy.empty_like(array) for array in call.arrays]
+        self.arrays = [_alike(array) for array in call.arrays]
 
     def arguments(self, call: Call) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
         """Those of this call, with the fixed arrays in place of its own."""

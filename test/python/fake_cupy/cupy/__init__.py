@@ -83,7 +83,8 @@ class _ndarray_base:
 
     @property
     def flags(self):
-        return Flags(self.strides == _dense(self.shape, self.dtype.itemsize), self.ndim < 2)
+        is_dense = self.strides == _dense(self.shape, self.dtype.itemsize)
+        return Flags(is_dense, is_dense and self.ndim < 2)
 
     @property
     def __cuda_array_interface__(self):
