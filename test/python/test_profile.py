@@ -71,7 +71,7 @@ class Peaks(base.TorchTest):
         profile = MemoryProfile.of(snapshot(freed(7, 500), alloc(7, 50, frame(1)), live=[(7, 50), (8, 600)]))
         self.assertEqual(profile.peak_bytes, 1100)  # ahead of the first event
         self.assertEqual([(row.name, row.peak_bytes, row.end_bytes) for row in profile.rows()],
-                         [(FROM_BEFORE, 1100, 600), ("train.py:1 step", 0, 50)])
+                         [("train.py:1 step", 0, 50), (FROM_BEFORE, 1100, 600)])
 
     def test_the_line_is_one_of_the_program(self):
         inner = frame(5, "linear", os.path.join(PACKAGES, "torch", "nn", "functional.py"))

@@ -23,6 +23,7 @@ constexpr const char *usage = R"(usage: pumpgraph-example-analytics [OPTIONS]
   --plain         everything in device memory, without PumpGraph
   --chunks N      rows in host memory, copied and worked on in N chunks, without PumpGraph
   --repeat N      timed runs; 5 by default
+  --save FILE     the captured step, for pump-graph-opt
 )";
 
 struct Options {
@@ -30,6 +31,7 @@ struct Options {
   std::uint64_t budget = 0;
   bool isPlain = false;
   int chunks = 0, repeats = 5;
+  std::string save;
 };
 
 std::uint64_t parse(const char *text) {
@@ -46,11 +48,12 @@ Options parseOptions(int count, char **arguments) {
   Options options;
   for (int i = 1; i < count; ++i) {
     const std::string option = arguments[i];
-    const auto value = [&] {
+    const auto text = [&]() -> const char * {
       if (++i == count)
         fail(option + " needs a value");
-      return parse(arguments[i]);
+      return arguments[i];
     };
+    const auto value = [&] { return parse(text()); };
     if (option == "--rows")
       options.shape.rows = value();
     else if (option == "--budget")
@@ -59,6 +62,8 @@ Options parseOptions(int count, char **arguments) {
       options.chunks = static_cast<int>(value());
     else if (option == "--repeat")
       options.repeats = static_cast<int>(value());
+    else if (option == "--save")
+      options.save = text();
     else if (option == "--plain")
       options.isPlain = true;
     else if (option == "--help")
@@ -231,6 +236,8 @@ void runUnderPumpGraph(const Options &options) {
     return {};
   };
   pumpgraph::Step step = take(session.capture(record, {.name = "query"}));
+  if (!options.save.empty())
+    take(step.save(options.save));
   take(session.resetPeaks());
   const std::vector<float> times = timeRuns(options.repeats, stream, [&] { take(step.replay(stream)); });
   show(read(result.data()), times, memory.peakBytes());

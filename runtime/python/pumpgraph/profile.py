@@ -23,6 +23,7 @@ Frames = Tuple[Tuple[str, int, str], ...]  # file, line and function, the innerm
 
 NO_FRAMES = "(no line of Python: a backward pass, or a library)"
 FROM_BEFORE = "(allocated before the profile)"
+_NO_LINES = (NO_FRAMES, FROM_BEFORE)
 _BY = ("line", "function", "file", "tag")
 _AT = ("peak", "end", "all")
 _SHOWN = 15
@@ -57,7 +58,7 @@ class MemoryProfile:
         return profile
 
     def rows(self, by: str = "line") -> List[Row]:
-        """Those that hold most at the peak first.
+        """Those that hold most at the peak first; what has no line of Python is last.
 
         Args:
             by: "line" (default), "function" or "file" of the program that allocates: of the innermost frame outside
@@ -71,7 +72,7 @@ class MemoryProfile:
             row = sums.setdefault(_place(frames, by), [0, 0, 0, 0])
             row[:] = [one + other for one, other in zip(row, values)]
         rows = [Row(name, *values) for name, values in sums.items()]
-        return sorted(rows, key=lambda row: (-row.peak_bytes, -row.allocated_bytes, row.name))
+        return sorted(rows, key=lambda row: (row.name in _NO_LINES, -row.peak_bytes, -row.allocated_bytes, row.name))
 
     def folded(self, at: str = "peak") -> str:
         """Stacks with their bytes, a line each, as flamegraph.pl, speedscope and inferno read them.
@@ -102,9 +103,11 @@ class MemoryProfile:
         lines = [f"at the peak {format_size(self.peak_bytes)}, at the end {format_size(self.end_bytes)} in "
                  f"{format_size(self.device_bytes)} of the allocator",
                  f"{'at the peak':>12}{'at the end':>12}{'in all':>12}{'count':>8}  line"]
-        rows = self.rows()
+        rows = [row for row in self.rows() if row.name not in _NO_LINES]
+        others = [row for row in self.rows() if row.name in _NO_LINES]
         lines += [f"{format_size(row.peak_bytes):>12}{format_size(row.end_bytes):>12}"
-                  f"{format_size(row.allocated_bytes):>12}{row.allocations:>8}  {row.name}" for row in rows[:_SHOWN]]
+                  f"{format_size(row.allocated_bytes):>12}{row.allocations:>8}  {row.name}"
+                  for row in rows[:_SHOWN] + others]
         if len(rows) > _SHOWN:
             lines.append(f"and {len(rows) - _SHOWN} more, which hold "
                          f"{format_size(sum(row.peak_bytes for row in rows[_SHOWN:]))} at the peak")
