@@ -319,9 +319,10 @@ class Tests:
         ways = {"in memory": plain, "16 chunks by hand": query("--chunks", "16"), "unlimited": query()}
         for share in (2, 4):
             budget = bytes_of_all // share
-            ways[f"at 1/{share}"] = found = query("--budget", str(budget))
-            if int(found["peak"].split()[0]) > budget:
-                raise Failure(f"a budget of {budget} bytes: {found['peak']} on the device")
+            for order in ([], ["--by-batch"]):
+                ways[" ".join([f"at 1/{share}", *order])] = found = query("--budget", str(budget), *order)
+                if int(found["peak"].split()[0]) > budget:
+                    raise Failure(f"a budget of {budget} bytes: {found['peak']} on the device")
         for way, found in ways.items():
             print(f"{way}: {found['time']}; {found['peak']}; {found.get('plan', 'no plan')}", flush=True)
             if found["result"] != plain["result"]:

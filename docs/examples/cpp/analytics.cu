@@ -22,6 +22,7 @@ constexpr const char *usage = R"(usage: pumpgraph-example-analytics [OPTIONS]
   --budget SIZE   device memory for PumpGraph, such as 2GiB; without it unlimited
   --plain         everything in device memory, without PumpGraph
   --chunks N      rows in host memory, copied and worked on in N chunks, without PumpGraph
+  --by-batch      all stages for a batch of rows ahead of the next one, in place of each stage for all batches
   --repeat N      timed runs; 5 by default
   --save FILE     the captured step, for pump-graph-opt
 )";
@@ -62,6 +63,8 @@ Options parseOptions(int count, char **arguments) {
       options.chunks = static_cast<int>(value());
     else if (option == "--repeat")
       options.repeats = static_cast<int>(value());
+    else if (option == "--by-batch")
+      options.shape.isByBatch = true;
     else if (option == "--save")
       options.save = text();
     else if (option == "--plain")

@@ -27,7 +27,8 @@ constexpr std::uint32_t seeds[columns] = {11, 22, 33, 44};
 /// Rows of the sales, and of the customers, a power of two. Every ninth sale is of no customer.
 struct Shape {
   std::size_t rows = 0, customers = 0;
-  int batches = 16; ///< in which the rows are worked on
+  int batches = 16;       ///< in which the rows are worked on
+  bool isByBatch = false; ///< all stages for a batch ahead of the next one, which keeps nothing in between
 
   std::uint32_t range(int column) const {
     const std::uint32_t ranges[columns] = {static_cast<std::uint32_t>(customers + customers / 8), 10000, 100, 365};
@@ -274,15 +275,21 @@ private:
   Made<std::uint64_t> bySegment_;
 };
 
-/// The whole query, stage by stage, on columns in device memory.
+/// The whole query, stage by stage or batch by batch, on columns in device memory.
 template <typename Memory>
 void run(Memory &memory, const Shape &shape, const Columns &rows, const std::uint32_t *customerKeys,
          const std::uint32_t *segmentOf, Result *result, cudaStream_t stream, int batches) {
   Query<Memory> query(memory, shape, customerKeys, segmentOf, stream);
   const std::size_t count = shape.rows / shape.batches;
   std::vector<typename Query<Memory>::Kept> kept;
-  for (int batch = 0; batch < batches; ++batch)
+  for (int batch = 0; batch < batches; ++batch) {
     kept.push_back(query.scan(rows, batch * count, count));
+    if (!shape.isByBatch)
+      continue;
+    query.join(kept.back());
+    query.group(kept.back());
+    kept.pop_back();
+  }
   for (auto &each : kept)
     query.join(each);
   while (!kept.empty()) {
