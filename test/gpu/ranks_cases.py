@@ -486,6 +486,7 @@ def why_losses_differ():
                     explain()
                 if unequal and is_fixed:
                     failed.append(f"{kind}, {way}")
+                del losses, after, explain  # with the memory of this way's step
                 gc.collect()
     check(not failed, f"losses differ although sums have a fixed order: {failed}")
 
