@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pumpgraph.cupy with stand-ins for CuPy and for the library. Numbers are real: a replay runs what was recorded."""
 
+import collections
 import gc
 import itertools
 import sys
@@ -302,7 +303,112 @@ class Values(CupyTest):
         with stream:
             graphed(numbers(2))
             graphed(numbers(2))
-        self.assertEqual(cupy.cuda.WAITS, [(stream.ptr, 0)])
+        waits = list(cupy.cuda.WAITS)
+        self.assertEqual(waits[0], (stream.ptr, 0))
+        self.assertEqual(waits[2:], [(stream.ptr, stream.ptr)] * 2)  # handles come back for other streams
+
+    def test_a_refusal_that_the_program_catches_is_one(self):
+        """It would go another way than in its warm-up calls."""
+        def fn(x):
+            try:
+                factor = float(x)
+            except Exception:
+                factor = 1.0
+            return x * factor
+
+        graphed = pump.graphed(fn, warmup=1)
+        graphed(numbers(5))
+        self.refused("calls __float__", graphed, numbers(5))
+        self.assertEqual(pump.graphed(lambda x: x + 1.0, warmup=1)(numbers(5)).numbers(), [6.0])
+
+    def test_work_in_place_on_another_stream(self):
+        stream, state = cupy.cuda.Stream(), numbers(1)
+
+        def fn(x):
+            with stream:
+                state.__iadd__(1.0)
+            return x + state
+
+        graphed = pump.graphed(fn, warmup=1)
+        graphed(numbers(0))
+        self.refused("a stream that is not part of the step", graphed, numbers(0))
+
+    def test_containers_among_arguments_that_the_step_changes(self):
+        def swaps(pair):
+            pair[1][...] = pair[0] * 0.5
+            pair[0], pair[1] = pair[1], pair[0]
+            return pair[0] + 0.0
+
+        def notes(settings, x):
+            settings["done"] = 1
+            return x + 1.0
+
+        for fn, make in ((swaps, lambda: ([numbers(1), numbers(2)],)), (notes, lambda: ({"done": 0}, numbers(1)))):
+            graphed = pump.graphed(fn, warmup=1)
+            graphed(*make())
+            self.refused("changes a list, a dict or another container", graphed, *make())
+
+    def test_results_in_objects_and_in_memory_of_others(self):
+        def box(x):
+            return types.SimpleNamespace(x=x + 1.0)
+
+        def part(x):  # as cupy.from_dlpack(x[1:])
+            memory_of_it = cupy.cuda.UnownedMemory(x.data.ptr + 8, 8, x, 0)
+            return cupy.ndarray((1,), float, cupy.cuda.MemoryPointer(memory_of_it, 0))
+
+        for fn, pattern in ((box, "returns a SimpleNamespace, the same one in each call"),
+                            (part, "returns an array in memory of others")):
+            graphed = pump.graphed(fn, warmup=1)
+            graphed(numbers(1, 2))
+            self.refused(pattern, graphed, numbers(1, 2))
+
+    def test_arguments_of_other_kinds(self):
+        class Measured(cupy.ndarray):
+            pass
+
+        array = Measured.__new__(Measured, (2,))
+        self.refused("is a Measured; .* array.view", pump.graphed(lambda x: x + 1.0), array)
+        self.same(lambda given: given["x"] + 1.0, [lambda: (collections.UserDict(x=numbers(1)),)] * 4)
+
+    def test_modules_that_the_function_imports(self):
+        settings = types.ModuleType("settings_of_the_test")
+        settings.__file__, settings.factor = __file__, 2.0
+        self.addCleanup(sys.modules.pop, settings.__name__)
+        sys.modules[settings.__name__] = settings
+
+        def whole(x):
+            import settings_of_the_test as settings
+            return x * settings.factor
+
+        def name(x):
+            from settings_of_the_test import factor
+            return x * factor
+
+        for fn in (whole, name):
+            settings.factor = 2.0
+            graphed = pump.graphed(fn, warmup=1)
+            for _ in range(3):
+                self.assertEqual(graphed(numbers(1)).numbers(), [2.0])
+            settings.factor = 3.0
+            self.assertEqual(graphed(numbers(1)).numbers(), [3.0])
+
+    def test_numbers_deep_in_objects(self):
+        inner = types.SimpleNamespace(factor=2.0)
+        outer = inner
+        for _ in range(12):
+            outer = types.SimpleNamespace(inner=outer)
+
+        def fn(x):
+            now = outer
+            for _ in range(12):
+                now = now.inner
+            return x * now.factor
+
+        graphed = pump.graphed(fn, warmup=1)
+        for _ in range(3):
+            graphed(numbers(1))
+        inner.factor = 3.0
+        self.assertEqual(graphed(numbers(1)).numbers(), [3.0])
 
     def test_kinds_of_arguments_that_are_refused(self):
         graphed = pump.graphed(lambda x: x)

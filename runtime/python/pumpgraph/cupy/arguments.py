@@ -32,15 +32,19 @@ def read_call(args: Tuple[Any, ...], kwargs: Dict[str, Any], device: int) -> Cal
 
     def look(path: str, value: Any) -> None:
         if isinstance(value, cupy.ndarray):
+            if type(value) is not cupy.ndarray:
+                raise UnsupportedError(f"{path} is a {type(value).__name__}; the step would get a cupy.ndarray in its "
+                                       "place, so pass array.view(cupy.ndarray)")
             if value.data.device_id not in (device, -1):
                 raise UnsupportedError(f"{path} is on device {value.data.device_id}; a session has one device, "
                                        f"{device}")
             layout = layout_of(value)
             number, _ = arrays.setdefault((layout, type(value)), (len(arrays), value))
             key.append((path, number, type(value).__name__, *layout[2:]))
-        elif isinstance(value, (list, tuple, dict)):
-            key.append((path, type(value).__name__, len(value)))
-            for name, item in nested.items(value):
+        elif nested.is_container(value):
+            inside = list(nested.items(value))
+            key.append((path, type(value).__name__, len(inside)))
+            for name, item in inside:
                 look(f"{path}[{name!r}]", item)
         else:
             _refuse(path, value)

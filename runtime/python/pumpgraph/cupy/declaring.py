@@ -57,6 +57,7 @@ class Declaring:
         self = Declaring.active
         if self is None or self._depth or self._thread != threading.get_ident():
             return fn(*args, **kwargs)
+        self._installation.refuse_other_streams(kwargs.get("stream") or cupy.cuda.get_current_stream())
         reads = self._only_read(rule(args, kwargs))
         self._say([])  # of what was captured between the calls nothing is known
         self._depth += 1

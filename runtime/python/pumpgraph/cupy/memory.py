@@ -19,8 +19,9 @@ import cupy
 from .. import _capi, messages
 from .._session import PathLike, Session, Use, user_cache
 from .._sizes import parse_budget, parse_size
-from ..errors import PumpGraphError, UnsupportedError, invalid, is_shortage
+from ..errors import PumpGraphError, invalid, is_shortage
 from .places import current_line
+from .refusals import refuse_stream
 
 
 class OutOfMemoryError(PumpGraphError, cupy.cuda.memory.OutOfMemoryError):
@@ -58,7 +59,6 @@ class Installation:
         self._captured: List[Any] = []
         self._stream: Any = None
         self._done: Any = None  # an event after the last call
-        self._followed = -1  # the stream of that call
 
     # ---- memory ----
 
@@ -77,15 +77,17 @@ class Installation:
             line = ""
             if self.capturing_on:
                 line = current_line()
-                if stream.ptr != self.capturing_on and not cupy.cuda.runtime.streamIsCapturing(stream.ptr):
-                    raise UnsupportedError(f"{line} works on a stream that is not part of the step; have it wait for "
-                                           "the step's first: stream.wait_event(event), of an event that is recorded "
-                                           "on the current stream")
+                self.refuse_other_streams(stream)
             allocation = Allocation(self, self._find_room(size, stream.ptr), size, stream, line)
             self._live[allocation.pointer] = allocation
             if self.capturing_on:
                 self._captured.append(weakref.ref(allocation))
         return allocation
+
+    def refuse_other_streams(self, stream: Any) -> None:
+        """Work on streams that are not captured would run once, at the capture."""
+        if stream.ptr != self.capturing_on and not cupy.cuda.runtime.streamIsCapturing(stream.ptr):
+            refuse_stream()
 
     def _find_room(self, size: int, stream: int) -> int:
         try:
@@ -177,9 +179,8 @@ class Installation:
         with self.lock:
             if self._done is None:
                 self._done = cupy.cuda.Event(disable_timing=True)
-            elif stream.ptr != self._followed:
+            else:  # on the same stream, too: its handle may be another one's by now, or one for each thread
                 stream.wait_event(self._done)
-            self._followed = stream.ptr
             try:
                 yield
             finally:

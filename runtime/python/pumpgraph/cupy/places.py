@@ -23,7 +23,8 @@ def is_programs(path: str) -> bool:
     if path.endswith((".pyx", ".pxd", ".pxi")):
         return False
     path = os.path.abspath(path)
-    return not path.startswith((_PACKAGE, _STANDARD_LIBRARY, _CUPY)) and "-packages" + os.sep not in path
+    is_installed = bool({"site-packages", "dist-packages"} & set(path.split(os.sep)))
+    return not is_installed and not path.startswith((_PACKAGE, _STANDARD_LIBRARY, _CUPY))
 
 
 def current_line() -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, NoReturn, Optional
 
 import cupy
 
@@ -49,9 +49,32 @@ OF_LIBRARIES = {
 }
 
 
-def refuse_wait(name: str, advice: str) -> None:
-    raise UnsupportedError(f"{current_line()} calls {name}, which waits for the device or copies from or to the host, "
-                           f"as no captured step can; {advice}")
+_raised: List[UnsupportedError] = []  # under the capture that is going on
+
+
+def forget_raised() -> None:
+    _raised.clear()
+
+
+def first_raised() -> Optional[UnsupportedError]:
+    return _raised[0] if _raised else None
+
+
+def refuse(text: str) -> NoReturn:
+    """Under capture. A program that catches the error would go another way than without a capture, so it is raised
+    again in the end."""
+    _raised.append(UnsupportedError(text))
+    raise _raised[-1]
+
+
+def refuse_wait(name: str, advice: str) -> NoReturn:
+    refuse(f"{current_line()} calls {name}, which waits for the device or copies from or to the host, as no captured "
+           f"step can; {advice}")
+
+
+def refuse_stream() -> NoReturn:
+    refuse(f"{current_line()} works on a stream that is not part of the step; have it wait for the step's first: "
+           "stream.wait_event(event), of an event that is recorded on the current stream")
 
 
 def refuse_index(index: Any, is_assigned: bool) -> None:

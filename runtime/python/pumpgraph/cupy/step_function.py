@@ -17,7 +17,7 @@ from .accesses import Writes, overlap, span_of
 from .arguments import Call, Inputs, read_call
 from .memory import Installation, installed
 from .steps import Options, Step, arrays_in, capture_warm, changed_by_step, check_warmup
-from .surroundings import Surroundings
+from .surroundings import Surroundings, layout_of
 
 
 def graphed(
@@ -159,6 +159,13 @@ class _Graph:
         return result
 
 
+def _held_by(value: Any) -> Any:
+    """What containers hold: things by their identity, and the layouts of arrays."""
+    if nested.is_container(value):
+        return [(key, _held_by(item)) for key, item in nested.items(value)]
+    return id(value), layout_of(value) if isinstance(value, cupy.ndarray) else None
+
+
 _ALIGNMENT = 512  # of allocations: a kernel may find a copy aligned as the original
 
 
@@ -246,7 +253,16 @@ class Graphed:
             inputs = self._inputs[call.key] = Inputs(call)
         own = inputs
         args, kwargs = own.arguments(call)
-        captured = capture_warm(installation, lambda: self._fn(*args, **kwargs),
+
+        def run() -> Any:
+            before = _held_by([args, kwargs])
+            output = self._fn(*args, **kwargs)
+            if _held_by([args, kwargs]) != before:
+                raise UnsupportedError(f"{self._options.name} changes a list, a dict or another container among its "
+                                       "arguments, and a replay runs no Python; return what is new")
+            return output
+
+        captured = capture_warm(installation, run,
                                 [*own.arrays, *found.arrays.values()], found.privates, found.bindings, self._options)
         step = Step(installation, captured, self._options.name, [own, found])
         try:

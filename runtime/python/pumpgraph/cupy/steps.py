@@ -21,13 +21,13 @@ from .. import nested, progress
 from .._report import Report
 from .._session import NativeStep, PathLike, ValidationResult
 from ..errors import UnsupportedError, invalid
-from . import entry_points, products
+from . import entry_points, products, refusals
 from .graph_nodes import host_traffic
 from .memory import Allocation, Installation, installed
 from .places import depth_of_program
 from .private import Private
 from .refusals import explain
-from .surroundings import Binding, Surroundings
+from .surroundings import PLAIN, Binding, Surroundings
 
 _THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal: what other threads do meanwhile is their own business
 
@@ -119,9 +119,11 @@ def _record(installation: Installation, fn: Callable[[], Any], bindings: Sequenc
         runtime.streamBeginCapture(stream.ptr, _THREAD_LOCAL)
         try:
             with entry_points.in_place(installation, bindings):
+                refusals.forget_raised()
                 output = fn()
         except BaseException as error:
             failure = error
+        failure = failure or refusals.first_raised()
         try:
             graph = runtime.streamEndCapture(stream.ptr)
         except Exception as error:  # what broke the capture has said so before, or was caught by the program
@@ -152,6 +154,14 @@ def _own_of_output(installation: Installation, captured: Iterable[Any], output: 
     if any(private.unguarded.data.mem.ptr in returned for private in privates):
         raise UnsupportedError(f"\"{name}\" returns memory of a Private, which may be elsewhere then; return "
                                "array.copy()")
+    for value in _leaves(output):
+        if isinstance(value, cupy.ndarray):
+            if value.size and installation.allocation_of(value) is None:
+                raise UnsupportedError(f"\"{name}\" returns an array in memory of others, or part of an argument by "
+                                       "DLPack, which the next replay would overwrite; return array.copy()")
+        elif not isinstance(value, PLAIN) and type(value).__module__.partition(".")[0] != "numpy":
+            raise UnsupportedError(f"\"{name}\" returns a {type(value).__name__}, the same one in each call; return "
+                                   "arrays, numbers and texts, in lists, tuples and dicts")
     own: List[int] = []
     for reference in captured:
         allocation: Optional[Allocation] = reference()
@@ -163,6 +173,14 @@ def _own_of_output(installation: Installation, captured: Iterable[Any], output: 
                                    "write into one that is made outside: array[...] = value")
         own.append(allocation.pointer)
     return tuple(own)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if nested.is_container(value):
+        for _, item in nested.items(value):
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _destroy(graph: int) -> None:

@@ -25,8 +25,8 @@ from .private import Private
 
 MOST_ELEMENTS = 4096  # of one container
 MOST_BYTES = 64 << 20  # of an array of NumPy
-_DEPTH = 8
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), slice, range)
+_DEPTH = 64
+PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), slice, range)
 
 
 class Names(NamedTuple):
@@ -34,6 +34,7 @@ class Names(NamedTuple):
 
     of_globals: FrozenSet[str]
     attributes: FrozenSet[str]
+    modules: FrozenSet[str]  # that it imports
 
 
 @functools.lru_cache(maxsize=4096)
@@ -41,8 +42,13 @@ def names_in(code: types.CodeType) -> Names:
     """Of the code and of the functions inside it. A text that could be an attribute counts, for getattr()."""
     of_globals: Set[str] = set()
     attributes: Set[str] = set()
+    modules: Set[str] = set()
     for instruction in dis.get_instructions(code):
-        if instruction.opname.endswith(("_GLOBAL", "_NAME")):
+        if instruction.opname == "IMPORT_NAME":
+            modules.add(str(instruction.argval))
+        elif instruction.opname == "IMPORT_FROM":
+            attributes.add(str(instruction.argval))
+        elif instruction.opname.endswith(("_GLOBAL", "_NAME")):
             of_globals.add(str(instruction.argval))
         elif instruction.opname.endswith(("_ATTR", "_METHOD")):
             attributes.add(str(instruction.argval))
@@ -53,7 +59,22 @@ def names_in(code: types.CodeType) -> Names:
             inside = names_in(constant)
             of_globals |= inside.of_globals
             attributes |= inside.attributes
-    return Names(frozenset(of_globals), frozenset(attributes))
+            modules |= inside.modules
+    return Names(frozenset(of_globals), frozenset(attributes), frozenset(modules))
+
+
+def _imported(function: types.FunctionType, names: FrozenSet[str]) -> Dict[str, Any]:
+    """Modules that are there, by name: of `import a.b` both, of a relative import all that it may mean."""
+    found: Dict[str, Any] = {}
+    package = str(function.__globals__.get("__package__") or "")
+    parents = [".".join(package.split(".")[:count]) for count in range(1, package.count(".") + 2)] if package else []
+    for name in sorted(names):
+        parts = name.split(".")
+        absolute = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        for each in (*absolute, *parents, *(f"{parent}.{part}" for parent in parents for part in absolute)):
+            if each in sys.modules:
+                found[each] = sys.modules[each]
+    return found
 
 
 class Binding(NamedTuple):
@@ -108,7 +129,7 @@ class Surroundings:
     # ---- the search ----
 
     def _look(self, path: str, value: Any, depth: int) -> None:
-        if isinstance(value, _PLAIN):
+        if isinstance(value, PLAIN):
             self.found[path] = token_of(value)
         elif isinstance(value, cupy.ndarray):
             self.found[path] = layout_of(value)
@@ -123,7 +144,8 @@ class Surroundings:
         elif id(value) in self._seen:
             self.found[f"{path}, the object"] = ("same", self._seen[id(value)])
         elif depth >= _DEPTH:
-            self._by_identity(path, value)
+            raise UnsupportedError(f"\"{path}\", which the step may read, lies deeper than {_DEPTH} names; pass what "
+                                   "the step reads as arguments")
         else:
             self._seen[id(value)] = path
             self._kept.append(value)  # or another object could get its identity in this search
@@ -172,7 +194,7 @@ class Surroundings:
         wrapped = getattr(function, "__wrapped__", None)
         code = function.__code__
         self._by_identity(path or "the code", code)
-        if not is_programs(code.co_filename):
+        if path and not is_programs(code.co_filename):  # the step itself is the program's, wherever it lies
             if wrapped is not None:
                 self._look(path, wrapped, depth)
             return
@@ -191,6 +213,8 @@ class Surroundings:
                 value = function.__globals__[name]
                 self.bindings.append(Binding(function.__globals__, name, value))
                 self._look(prefix + name, value, depth)
+        for name, module in _imported(function, names.modules).items():
+            self._look(f"{prefix}{name}", module, depth)
         for index, value in enumerate(function.__defaults__ or ()):
             self._look(f"{prefix}default {index}", value, depth)
         for name, value in (function.__kwdefaults__ or {}).items():
@@ -207,7 +231,7 @@ class Surroundings:
             items = list(enumerate(value))
         self.found[f"{path}, its length"] = (type(value).__name__, len(items))
         if len(items) > MOST_ELEMENTS:
-            if not all(isinstance(part, _PLAIN) for item in items for part in item):
+            if not all(isinstance(part, PLAIN) for item in items for part in item):
                 raise UnsupportedError(f"\"{path}\", which the step may read, has more than {MOST_ELEMENTS} elements, "
                                        "too many to compare before each call; pass what the step needs as an argument")
             self.found[path] = (type(value).__name__, hashlib.blake2b(repr(items).encode(), digest_size=16).hexdigest())
