@@ -174,6 +174,7 @@ STRUCTURES = {
     "pumpgraph_replanning": Replanning,
     "pumpgraph_validation": Validation,
     "pumpgraph_observation": Observation,
+    "pumpgraph_byte_range": Extent,
     "pumpgraph_copy": Copy,
     "pumpgraph_torch_recording": TorchRecording,
     "pumpgraph_progress": Progress,
