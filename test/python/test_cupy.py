@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """pumpgraph.cupy with stand-ins for CuPy and for the library. Numbers are real: a replay runs what was recorded."""
 
+import array
 import collections
+import contextvars
 import gc
 import itertools
+import random
 import sys
+import threading
 import types
 import unittest
 import unittest.mock
@@ -362,12 +366,100 @@ class Values(CupyTest):
             graphed(numbers(1, 2))
             self.refused(pattern, graphed, numbers(1, 2))
 
+    def test_a_switch_that_two_captures_put_back(self):
+        pair = types.SimpleNamespace(one=numbers(1), two=numbers(2))
+
+        def swaps(x):
+            pair.one, pair.two = pair.two, pair.one
+            return x + pair.one
+
+        graphed = pump.graphed(swaps, warmup=1)
+        self.assertEqual([graphed(numbers(0)).numbers() for _ in range(2)], [[2.0], [1.0]])  # of two kinds
+        self.refused("pair.one", graphed, numbers(0))
+        self.refused("pair.one", lambda x: pump.capture(swaps, x, warmup=1), numbers(0))
+
+    def test_values_in_objects_of_libraries(self):
+        class Table(dict):
+            factor = 2.0
+
+        class Count(int):
+            pass
+
+        class Decorated:
+            def __init__(self, fn):
+                self.__wrapped__ = fn
+                self.factor = 2.0
+
+            def __call__(self, x):
+                return self.__wrapped__(x) * self.factor
+
+        table, count, decorated = Table(), Count(3), Decorated(lambda x: x + 0.0)
+        count.factor = 2.0
+        words = array.array("d", [2.0])
+        generator, context = random.Random(1), contextvars.ContextVar("factor")
+        context.set(2.0)
+
+        def change(thing):
+            thing.factor = 3.0
+
+        cases = [
+            (lambda x: x * table.factor, lambda: change(table)),
+            (lambda x: x * count.factor, lambda: change(count)),
+            (lambda x: decorated(x), lambda: change(decorated)),
+            (lambda x: x * words[0], lambda: words.__setitem__(0, 3.0)),
+            (lambda x: x * context.get(), lambda: context.set(3.0)),
+        ]
+        for index, (fn, changes) in enumerate(cases):
+            with self.subTest(index):
+                graphed = pump.graphed(fn, warmup=1)
+                for _ in range(3):
+                    self.assertEqual(graphed(numbers(1)).numbers(), [2.0])
+                changes()
+                self.assertEqual(graphed(numbers(1)).numbers(), [3.0])
+        drawing = pump.graphed(lambda x: x * generator.random(), warmup=1, max_graphs=3)
+        for _ in range(3):
+            drawing(numbers(1))  # eagerly: each is another kind
+        self.refused("max_graphs=3 ways.*generator", drawing, numbers(1))
+
+    def test_threads_of_a_function_that_warms_up_allocate(self):
+        def fn(x):
+            made = []
+            thread = threading.Thread(target=lambda: made.append(numbers(1)))
+            thread.start()
+            thread.join(20)
+            return x + float(not thread.is_alive())
+
+        self.assertEqual(pump.graphed(fn)(numbers(1)).numbers(), [2.0])
+
+    def test_a_private_of_a_function_is_not_another_thread_s(self):
+        private, errors = pump.Private(numbers(1)), []
+
+        def look():
+            try:
+                private.array
+            except PumpGraphError as error:
+                errors.append(str(error))
+
+        def fn(x):
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+            return x + private.array
+
+        pump.graphed(fn)(numbers(1))
+        self.assertEqual(len(errors), 1)
+        with pump.mapped(private):
+            with pump.mapped(private):
+                pass
+            self.assertEqual(private.array.numbers(), [1.0])
+
     def test_arguments_of_other_kinds(self):
         class Measured(cupy.ndarray):
             pass
 
-        array = Measured.__new__(Measured, (2,))
-        self.refused("is a Measured; .* array.view", pump.graphed(lambda x: x + 1.0), array)
+        measured = Measured.__new__(Measured, (2,))
+        self.refused("is a Measured; .* array.view", pump.graphed(lambda x: x + 1.0), measured)
+        self.refused("a key of argument 0 is a object", pump.graphed(lambda given: given), {object(): numbers(1)})
         self.same(lambda given: given["x"] + 1.0, [lambda: (collections.UserDict(x=numbers(1)),)] * 4)
 
     def test_modules_that_the_function_imports(self):

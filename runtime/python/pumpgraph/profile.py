@@ -103,8 +103,9 @@ class MemoryProfile:
         lines = [f"at the peak {format_size(self.peak_bytes)}, at the end {format_size(self.end_bytes)} in "
                  f"{format_size(self.device_bytes)} of the allocator",
                  f"{'at the peak':>12}{'at the end':>12}{'in all':>12}{'count':>8}  line"]
-        rows = [row for row in self.rows() if row.name not in _NO_LINES]
-        others = [row for row in self.rows() if row.name in _NO_LINES]
+        all_rows = self.rows()
+        rows = [row for row in all_rows if row.name not in _NO_LINES]
+        others = all_rows[len(rows):]
         lines += [f"{format_size(row.peak_bytes):>12}{format_size(row.end_bytes):>12}"
                   f"{format_size(row.allocated_bytes):>12}{row.allocations:>8}  {row.name}"
                   for row in rows[:_SHOWN] + others]

@@ -63,7 +63,10 @@ class ReplayWatch:
 
     def replayed(self, step: str, stream: int) -> None:
         """On this stream, just now."""
-        event = self._idle.pop() if self._idle else self._make_event()
+        try:
+            event = self._idle.pop()
+        except IndexError:  # also where another thread has just taken the last one
+            event = self._make_event()
         event.record(stream)
         self._running.append((event, step))
         self._is_any.set()

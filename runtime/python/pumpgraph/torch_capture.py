@@ -9,7 +9,6 @@ rehearsal) leaves no trace but Python objects, and those are dropped before the 
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import sys
 import time
@@ -20,7 +19,7 @@ from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, Lis
 
 import torch
 
-from . import _capi, kernels, memory_figures, messages, progress
+from . import _capi, collector, kernels, memory_figures, messages, progress
 from ._capi import Copies
 from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
@@ -318,7 +317,7 @@ def capture(
     timings: Dict[str, float] = {}
     found, things = Reachable(fn), Things(private)
     _check_parallel([*found.modules, *things.modules], warmup)
-    with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
+    with collector.paused(), _stream_restored(), _timed(timings, "warmup_s"):
         has_collectives = _warm_up(installation, fn, warmup, name)
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
                               hosting, rematerialize)
@@ -380,7 +379,7 @@ def capture_warm(
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
     installation.session.empty_cache()  # eager operators may have left memory that no plan can use
-    with progress.shown(installation.session, options.name), _collector_paused(), _stream_restored(), \
+    with progress.shown(installation.session, options.name), collector.paused(), _stream_restored(), \
             contextlib.ExitStack() as undo:
         undo.callback(_host_random_numbers())
         undo.callback(put_back)
@@ -653,19 +652,6 @@ def _timed(timings: Dict[str, float], what: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     timings[what] = timings.get(what, 0.0) + time.perf_counter() - start
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A collection between the start of a capture and its adoption would free tensors wherever chance has it."""
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

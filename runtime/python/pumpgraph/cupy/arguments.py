@@ -11,7 +11,7 @@ import cupy
 from .. import nested
 from ..errors import UnsupportedError
 from .accesses import span_of
-from .surroundings import layout_of
+from .surroundings import PLAIN, layout_of
 
 
 class Call(NamedTuple):
@@ -45,6 +45,9 @@ def read_call(args: Tuple[Any, ...], kwargs: Dict[str, Any], device: int) -> Cal
             inside = list(nested.items(value))
             key.append((path, type(value).__name__, len(inside)))
             for name, item in inside:
+                if not isinstance(name, PLAIN):
+                    raise UnsupportedError(f"a key of {path} is a {type(name).__name__}, which may be another one in "
+                                           "each call; use texts or numbers for keys")
                 look(f"{path}[{name!r}]", item)
         else:
             _refuse(path, value)

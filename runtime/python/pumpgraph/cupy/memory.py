@@ -52,9 +52,10 @@ class Installation:
     def __init__(self, session: Session, torch: Any = None):
         self.session = session
         self.torch = torch
-        self.is_inside = False  # a function that is captured or warmed up runs
+        self._inside = 0  # the thread in which a function is captured or warmed up
         self.capturing_on = 0  # the stream of a capture that runs
-        self.lock = threading.RLock()  # of captures and replays
+        self.lock = threading.RLock()  # of calls of steps
+        self._captures = threading.RLock()  # of allocations, too: threads of a function that warms up may make some
         self._live: "weakref.WeakValueDictionary[int, Allocation]" = weakref.WeakValueDictionary()
         self._captured: List[Any] = []
         self._stream: Any = None
@@ -73,7 +74,7 @@ class Installation:
 
     def _allocate(self, size: int) -> Allocation:
         stream = cupy.cuda.get_current_stream()
-        with self.lock:
+        with self._captures:
             line = ""
             if self.capturing_on:
                 line = current_line()
@@ -128,7 +129,7 @@ class Installation:
     @contextlib.contextmanager
     def capturing(self) -> Iterator[List[Any]]:
         """Allocations inside belong to the step. Gives weak references to them."""
-        with self.lock:
+        with self._captures:
             self.session.capture_begin()
             captured: List[Any] = []
             self._captured = captured
@@ -142,11 +143,16 @@ class Installation:
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
         """A function that is captured or warmed up runs inside: others that it calls are part of it."""
-        before, self.is_inside = self.is_inside, True
+        before, self._inside = self._inside, threading.get_ident()
         try:
             yield
         finally:
-            self.is_inside = before
+            self._inside = before
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this thread is."""
+        return self._inside == threading.get_ident()
 
     def rest(self) -> None:
         """Every value is at its address until the next replay."""

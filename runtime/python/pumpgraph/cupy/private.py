@@ -39,12 +39,12 @@ class Private:
         self._installation = installed()
         self.unguarded = cupy.empty_like(array)
         self.unguarded[...] = array
-        self._is_mapped = False
+        self._mapped = 0  # in how many mapped()
 
     @property
     def array(self) -> Any:
         """The array, inside a graphed function or mapped(). Raises PumpGraphError (INVALID_ARGUMENT) elsewhere."""
-        if not (self._is_mapped or self._installation.is_inside):
+        if not (self._mapped or self._installation.is_inside):
             raise invalid("the values of a Private may be elsewhere; use its array inside a graphed function, or in "
                           "`with pumpgraph.cupy.mapped(private) as array:`")
         return self.unguarded
@@ -67,10 +67,10 @@ def mapped(*privates: Private) -> Iterator[Any]:
     cupy.cuda.runtime.deviceSynchronize()
     with session.mapped([array.data.mem.ptr for array in arrays]):
         for private in privates:
-            private._is_mapped = True
+            private._mapped += 1
         try:
             yield arrays[0] if len(arrays) == 1 else arrays
             cupy.cuda.runtime.deviceSynchronize()  # before the values go back to their places
         finally:
             for private in privates:
-                private._is_mapped = False
+                private._mapped -= 1

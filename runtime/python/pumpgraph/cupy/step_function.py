@@ -16,7 +16,7 @@ from ..errors import UnsupportedError, invalid
 from .accesses import Writes, overlap, span_of
 from .arguments import Call, Inputs, read_call
 from .memory import Installation, installed
-from .steps import Options, Step, arrays_in, capture_warm, changed_by_step, check_warmup
+from .steps import Options, Step, arrays_in, capture_warm, changed_by_step, check_warmup, refuse_changes
 from .surroundings import Surroundings, layout_of
 
 
@@ -45,7 +45,8 @@ def graphed(
     do not fit between calls are a Private's.
 
     Every other value, shapes, dtypes, strides, and the numbers, texts and arrays that the code of the program's own
-    functions reads by name distinguish kinds of calls, which get a graph each: no replay has a stale value.
+    functions reads by name distinguish kinds of calls, which get a graph each. Values read by computed names, or in
+    libraries and their objects, are not noticed.
 
     Args:
         fn: the function. It may not wait for the device. Without it, the call returns a decorator.
@@ -262,13 +263,13 @@ class Graphed:
                                        "arguments, and a replay runs no Python; return what is new")
             return output
 
-        captured = capture_warm(installation, run,
-                                [*own.arrays, *found.arrays.values()], found.privates, found.bindings, self._options)
+        def check() -> None:
+            refuse_changes(found, Surroundings(self._fn, call.others), self._options.name)
+
+        captured = capture_warm(installation, run, [*own.arrays, *found.arrays.values()], found.privates,
+                                found.bindings, self._options, check)
         step = Step(installation, captured, self._options.name, [own, found])
         try:
-            changed = found.difference_to(Surroundings(self._fn, call.others))
-            if changed:
-                raise UnsupportedError(changed_by_step(self._options.name, changed))
             return _Graph(installation, step, own, found)
         except BaseException:
             step.close()

@@ -8,7 +8,6 @@ pointers in kernel parameters from integers that look like them.
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import sys
 import warnings
@@ -17,7 +16,7 @@ from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional
 
 import cupy
 
-from .. import nested, progress
+from .. import collector, nested, progress
 from .._report import Report
 from .._session import NativeStep, PathLike, ValidationResult
 from ..errors import UnsupportedError, invalid
@@ -60,9 +59,11 @@ def arrays_in(output: Any) -> List[Any]:
 
 
 def capture_warm(installation: Installation, fn: Callable[[], Any], present: Sequence[Any],
-                 privates: Sequence[Private], bindings: Sequence[Binding], options: Options) -> Captured:
+                 privates: Sequence[Private], bindings: Sequence[Binding], options: Options,
+                 check: Callable[[], None]) -> Captured:
     """Captures a function that was warmed up. It is called twice, and nothing runs. `present`: arrays that the program
-    leaves alone while the step runs; `privates`: those that it leaves alone at all times."""
+    leaves alone while the step runs; `privates`: those that it leaves alone at all times. `check` is called after each
+    call, of which the second may put back what the first has changed, and raises what there is against the step."""
     session, stream = installation.session, installation.stream
     if cupy.cuda.runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr):
         raise UnsupportedError(f"\"{options.name}\" cannot be captured inside another capture")
@@ -72,10 +73,11 @@ def capture_warm(installation: Installation, fn: Callable[[], Any], present: Seq
     products.prepare(session)
     drawn = _host_random_numbers()
     graph = 0
-    with progress.shown(session, options.name), _collector_paused(), contextlib.ExitStack() as undo:
+    with progress.shown(session, options.name), collector.paused(), contextlib.ExitStack() as undo:
         with _torch_on(stream, installation):
             graph, output, _ = _record(installation, fn, bindings, options.name)
             try:
+                check()
                 _refuse_host_traffic(installation, graph, options.name)
                 session.rehearse(graph)
             finally:
@@ -83,6 +85,7 @@ def capture_warm(installation: Installation, fn: Callable[[], Any], present: Seq
                 output = None
             graph, output, captured = _record(installation, fn, bindings, options.name)
         undo.callback(_destroy, graph)
+        check()
         if _host_random_numbers() != drawn:
             raise UnsupportedError(f"\"{options.name}\" draws random numbers of Python or NumPy, and every replay "
                                    "would have the same; draw outside, and pass the number or the array as an argument")
@@ -186,19 +189,6 @@ def _leaves(value: Any) -> Iterator[Any]:
 def _destroy(graph: int) -> None:
     with contextlib.suppress(Exception):  # the device is lost, with all that is on it
         cupy.cuda.runtime.graphDestroy(graph)
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A collection between the start of a capture and its adoption would free arrays wherever chance has it."""
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager
@@ -338,20 +328,20 @@ def capture(
             with installation.inside():
                 fn(*args)
             if count:  # the first call sets things up
-                _refuse_changes(before, Surroundings(fn, roots), options.name)
+                refuse_changes(before, Surroundings(fn, roots), options.name)
         found = Surroundings(fn, roots)
         captured = capture_warm(installation, lambda: fn(*args), list(found.arrays.values()), found.privates,
-                                found.bindings, options)
+                                found.bindings, options,
+                                lambda: refuse_changes(found, Surroundings(fn, roots), options.name))
         step = Step(installation, captured, options.name, [args, found])
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
-            _refuse_changes(found, Surroundings(fn, roots), options.name)
             step.replay()
             undo.pop_all()
     return step
 
 
-def _refuse_changes(before: Surroundings, after: Surroundings, name: str) -> None:
+def refuse_changes(before: Surroundings, after: Surroundings, name: str) -> None:
     changed = before.difference_to(after)
     if changed:
         raise UnsupportedError(changed_by_step(name, changed))

@@ -7,12 +7,15 @@ own functions, and a call that finds others is captured anew.
 
 from __future__ import annotations
 
+import array
 import collections
 import collections.abc
+import contextvars
 import dis
 import enum
 import functools
 import hashlib
+import random
 import sys
 import types
 from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Set, Tuple
@@ -26,6 +29,8 @@ from .private import Private
 MOST_ELEMENTS = 4096  # of one container
 MOST_BYTES = 64 << 20  # of an array of NumPy
 _DEPTH = 64
+_CONTAINERS = (list, tuple, set, frozenset, collections.deque, collections.UserList, collections.abc.Mapping)
+_CONTENTS = (bytearray, memoryview, array.array)
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), slice, range)
 
 
@@ -106,6 +111,7 @@ class Surroundings:
             self.bindings: List[Binding] = []
             self._named: Set[str] = set()
             self._seen: Dict[int, str] = {}
+            self._more: Set[int] = set()
             self._kept: List[Any] = []  # objects that are told apart by their identity
             for path, root in roots:
                 self._look(path, root, 0)
@@ -131,9 +137,17 @@ class Surroundings:
     def _look(self, path: str, value: Any, depth: int) -> None:
         if isinstance(value, PLAIN):
             self.found[path] = token_of(value)
+            self._look_at_more(path, value, depth)
         elif isinstance(value, cupy.ndarray):
             self.found[path] = layout_of(value)
             self.arrays[path] = value
+            self._look_at_more(path, value, depth)
+        elif isinstance(value, _CONTENTS):
+            self.found[path] = type(value).__name__, hashlib.blake2b(bytes(value), digest_size=16).hexdigest()
+        elif isinstance(value, random.Random):
+            self.found[path] = type(value).__name__, hash(value.getstate())
+        elif isinstance(value, contextvars.ContextVar):
+            self._look(f"{path}.get()", value.get(None), depth)
         elif isinstance(value, Private):
             self.found[path] = layout_of(value.unguarded)
             self.privates.append(value)
@@ -152,6 +166,9 @@ class Surroundings:
             self._look_inside(path, value, depth + 1)
 
     def _look_at_numpy(self, path: str, value: Any) -> None:
+        if hasattr(value, "get_state"):  # a RandomState
+            self.found[path] = token_of(value.get_state())
+            return
         if not hasattr(value, "tobytes"):  # a dtype, or a generator of random numbers
             self.found[path] = token_of(value if not hasattr(value, "bit_generator") else value.bit_generator.state)
             return
@@ -171,8 +188,9 @@ class Surroundings:
         elif isinstance(value, functools.partial):
             for name, part in (("func", value.func), ("args", value.args), ("keywords", value.keywords)):
                 self._look(f"{path}.{name}", part, depth)
-        elif isinstance(value, (list, tuple, set, frozenset, collections.deque, collections.abc.Mapping)):
+        elif isinstance(value, _CONTAINERS):
             self._look_at_container(path, value, depth)
+            self._look_at_more(path, value, depth)
         elif isinstance(value, types.ModuleType):
             if is_programs(getattr(value, "__file__", None) or "<built-in>"):
                 self._look_at_attributes(path, vars(value), depth)
@@ -247,6 +265,7 @@ class Surroundings:
         wrapped = getattr(value, "__wrapped__", None)
         if callable(wrapped):  # a decorated function, among them a graphed one
             self._look(path, wrapped, depth)
+            self._look_at_more(path, value, depth)
             return
         kind = type(value)
         own: Dict[str, Any] = dict(getattr(value, "__dict__", None) or {})
@@ -267,6 +286,14 @@ class Surroundings:
         self._look_at_attributes(path, own, depth)
         if is_of_program:
             self._look(f"{path}.__class__", kind, depth)
+
+    def _look_at_more(self, path: str, value: Any, depth: int) -> None:
+        """At the attributes and methods that a class of the program adds to another."""
+        if _is_of_program(type(value)) and id(value) not in self._more:
+            self._more.add(id(value))
+            self._kept.append(value)
+            self._look_at_attributes(path, getattr(value, "__dict__", {}), depth)
+            self._look(f"{path}.__class__", type(value), depth)
 
     def _look_at_attributes(self, path: str, attributes: Any, depth: int) -> None:
         for name, value in list(attributes.items()):
@@ -290,7 +317,7 @@ def _is_of_program(kind: type) -> bool:
 
 def _is_of_numpy(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "numpy" and any(
-        hasattr(value, name) for name in ("tobytes", "bit_generator", "newbyteorder"))
+        hasattr(value, name) for name in ("tobytes", "bit_generator", "get_state", "newbyteorder"))
 
 
 def token_of(value: Any) -> Tuple[Any, ...]:
