@@ -41,8 +41,9 @@ static Status awaitUses(const SessionState &session) {
   for (const CUstream stream : session.memory.uses.streams()) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph graph = nullptr;
-    driver.streamGetCaptureInfo.raw(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
-    if (waited && status == CU_STREAM_CAPTURE_STATUS_NONE)
+    // Nothing can be asked of the legacy stream, nor waited for, while a stream is captured that waits for it.
+    const CUresult asked = driver.streamGetCaptureInfo.raw(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
+    if (waited && asked == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE)
       waited = driver.streamSynchronize(stream);
   }
   PUMPGRAPH_TRY(driver.threadExchangeStreamCaptureMode(&mode));

@@ -51,7 +51,8 @@ struct StreamPlan {
     lastDeviation = earlier.lastDeviation;
     deviations = earlier.deviations;
   }
-  /// Whether it is left so often that the program is faster without it.
+  /// Whether it is left so often that the program is faster without it. Calls that no round holds have more patience:
+  /// another thread's may hit the first rounds by chance.
   bool isLeftTooOften() const {
     return (takenBack >= 3 && rounds < 2 * takenBack) || (leftAside >= 12 && rounds < leftAside);
   }

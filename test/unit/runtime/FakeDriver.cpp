@@ -78,6 +78,7 @@ struct FakeStream {
   CUstreamCaptureMode mode{}; ///< of the capture
   std::thread::id thread;     ///< that began it
   bool isBroken = false;      ///< the capture, by a call that it does not allow
+  bool isBlocking = false;    ///< it waits for the legacy stream
   FakeNode *last = nullptr;
 };
 
@@ -277,6 +278,13 @@ bool forbidsUnsafeCalls(const FakeStream &stream) {
     return false;
   const bool isOfOthers = stream.thread != std::this_thread::get_id();
   return !isOfOthers || (captureMode == CU_STREAM_CAPTURE_MODE_GLOBAL && stream.mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+/// The legacy stream would depend on a captured one.
+bool isImplicit(CUstream stream) {
+  const std::set<FakeStream *> &capturing = state().capturing;
+  return (stream == nullptr || stream == CU_STREAM_LEGACY) &&
+         std::any_of(capturing.begin(), capturing.end(), [](const FakeStream *each) { return each->isBlocking; });
 }
 
 bool isAccessible(std::uint64_t address, std::uint64_t bytes) {
@@ -1053,6 +1061,7 @@ void fillStreamCalls(Driver &driver) {
   driver.streamCreate.function = [](CUstream *stream, unsigned flags) -> CUresult {
     FAKE_ENTER(cuStreamCreate);
     *stream = reinterpret_cast<CUstream>(new FakeStream);
+    reinterpret_cast<FakeStream *>(*stream)->isBlocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
     if (state().streams)
       state().streams->create(*stream, (flags & CU_STREAM_NON_BLOCKING) == 0);
     return CUDA_SUCCESS;
@@ -1065,6 +1074,8 @@ void fillStreamCalls(Driver &driver) {
   };
   driver.streamSynchronize.function = [](CUstream stream) -> CUresult {
     FAKE_ENTER(cuStreamSynchronize);
+    if (isImplicit(stream) && breaksCapture([](const FakeStream &capturing) { return capturing.isBlocking; }))
+      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     const auto forbids = [&](const FakeStream &capturing) {
       return &capturing == reinterpret_cast<FakeStream *>(stream) || forbidsUnsafeCalls(capturing);
     };
@@ -1109,6 +1120,8 @@ void fillStreamCalls(Driver &driver) {
                                             CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **,
                                             std::size_t *count) -> CUresult {
     FAKE_ENTER(cuStreamGetCaptureInfo);
+    if (isImplicit(stream))
+      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     const bool isDefault = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
     FakeGraph *capturing = isDefault ? nullptr : reinterpret_cast<FakeStream *>(stream)->capturing;
     *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;

@@ -121,19 +121,25 @@ TEST(StreamUses, aCaptureBeginsAfterWhatOtherStreamsUse) {
     EXPECT_TRUE(readsItsOwnAcrossACapture(seed)) << "seed " << seed;
 }
 
-// torch.cuda.graph() begins the capture of the stream first.
+// torch.cuda.graph() begins the capture of the stream first. A blocking one leaves nothing to be asked of the legacy
+// stream.
 TEST(StreamUses, aCaptureThatHasBegunGoesOn) {
-  World world;
-  void *used = world.allocate();
-  ASSERT_TRUE(world.session->recordStream(used, world.other));
-  ASSERT_TRUE(world.session->recordStream(used, world.own));
-  ASSERT_TRUE(world.driver.streamBeginCapture(world.own, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  EXPECT_TRUE(world.session->captureBegin());
-  EXPECT_TRUE(world.session->captureEnd());
-  CUgraph graph = nullptr;
-  EXPECT_TRUE(world.driver.streamEndCapture(world.own, &graph));
-  if (graph) {
-    EXPECT_TRUE(world.driver.graphDestroy(graph));
+  for (const CUstream_flags kind : {CU_STREAM_NON_BLOCKING, CU_STREAM_DEFAULT}) {
+    World world;
+    CUstream captured = nullptr;
+    ASSERT_TRUE(world.driver.streamCreate(&captured, kind));
+    void *used = world.allocate();
+    for (const CUstream stream : {world.other, captured, CUstream(nullptr)})
+      ASSERT_TRUE(world.session->recordStream(used, stream));
+    ASSERT_TRUE(world.driver.streamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT_TRUE(world.session->captureBegin());
+    EXPECT_TRUE(world.session->captureEnd());
+    CUgraph graph = nullptr;
+    EXPECT_TRUE(world.driver.streamEndCapture(captured, &graph));
+    if (graph) {
+      EXPECT_TRUE(world.driver.graphDestroy(graph));
+    }
+    EXPECT_TRUE(world.driver.streamDestroy(captured));
   }
 }
 
